@@ -163,8 +163,8 @@ def test_every_program_of_the_page_is_run():
 
 
 PUBLISHING = "how-to/publishing.md"
-PUBLISHERS = [("Kafka's console producer", "sh"), ("Python", "python"), ("Java", "java")]
-LONG_PUBLISHERS = [("Go", "go")]
+PUBLISHERS = [("Python", "python"), ("Java", "java")]
+LONG_PUBLISHERS = [("Go", "go"), ("Kafka's console producer", "sh")]
 
 
 def check_publisher(world, section, language):
@@ -192,10 +192,10 @@ def test_a_program_publishes_an_order_changes_it_and_deletes_another(world, sect
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("section", "language"), LONG_PUBLISHERS)
 def test_a_program_that_is_built_first_publishes_the_same(world, section, language):
-    """The program of a language whose compiler fetches packages publishes the same records."""
+    """The program of a language whose compiler fetches packages, and Kafka's own in Java, publish the same records."""
     check_publisher(world, section, language)
 
 
 def test_every_program_of_the_publishing_page_is_run():
     """Every program of the page has a test here."""
-    assert [(block.section, block.language) for block in blocks(PUBLISHING)] == PUBLISHERS + LONG_PUBLISHERS
+    assert {(block.section, block.language) for block in blocks(PUBLISHING)} == {*PUBLISHERS, *LONG_PUBLISHERS}

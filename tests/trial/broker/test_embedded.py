@@ -108,6 +108,7 @@ def test_killed_parent_leaves_nothing(parent):
     assert not data_dir.exists()
 
 
+@pytest.mark.long
 def test_interrupt_stops_in_order(parent):
     """Ctrl-C reaches the process but not its broker, which serves until the block ends; nothing is left."""
     process, data_dir, below = parent

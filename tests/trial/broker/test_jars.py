@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from processor.errors import Stop
-from processor.trial.broker import java
+from processor.trial.broker import jars, java
 from processor.trial.broker.jars import Jar, class_path, format_lock, read_lock
 from processor.trial.broker.java import find_java, installed_java_major, java_major
 from tests.programs.faults.broker.ports import quiet_port
@@ -56,9 +56,10 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
     root = tmp_path / "repository"
     root.mkdir()
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(root)))
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     url = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setattr(jars, "TRIES_MAX", 2)  # The second try comes a second later.
     monkeypatch.setenv("SOWSTREAM_MAVEN_REPOSITORY", url)
     monkeypatch.setenv("SOWSTREAM_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -107,7 +107,13 @@ def test_the_checks_hold_although_a_worker_is_killed(tmp_path: Path, bootstrap: 
     assert left_behind(tmp_path, bootstrap, output) == []
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 1), (signal.SIGHUP, 1)])
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 0),
+        *(pytest.param(number, 1, marks=pytest.mark.long) for number in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
 def test_an_interrupted_demo_cleans_up(number: signal.Signals, code: int, tmp_path: Path, bootstrap: str) -> None:
     """A signal ends it at once without checks, which it reports; and nothing is left."""
     with demo(tmp_path, bootstrap) as process:
@@ -125,12 +131,10 @@ def test_a_worker_that_dies_by_itself_ends_the_demo(tmp_path: Path, bootstrap: s
     with demo(tmp_path, bootstrap) as process:
         output = await_line(process, r"orders in [1-9]")
         kill_worker(tmp_path)
-        began_s = time.monotonic()
         output += process.communicate(timeout=100)[0]
     assert process.returncode == 1, output
     assert re.search(r"sowstream: (worker \d|conflate) ended with exit code", output), output
     assert "── worker 1: worker-1.log" in output
-    assert time.monotonic() - began_s < 60
     assert left_behind(tmp_path, bootstrap, output) == []
 
 
