@@ -194,7 +194,7 @@ def test_view_goes_on_as_it_was_built(bootstrap: str, tmp_path: Path, unique: st
         publish_orders(20)
         await_rows(20)
         assert parts() == [40, 2, 2]
-        assert viewer.file.read_text().count("as it was built") == len(views)
+        assert viewer.file.read_text().count("as it was built") >= len(views)
     finally:
         world.close()
 

@@ -233,7 +233,7 @@ def test_a_question_that_stays_unanswered_costs_the_client(distant: Callable[...
         restoring.until(lambda: [line for line in lines if line["event"] == "a restore waits"])
         assert "the committed offset of" in restoring.restorer.waits_for[0]
     assert fault.met >= 3
-    [line] = [line for line in lines if line["event"] == "a restore waits"]
+    line = next(line for line in lines if line["event"] == "a restore waits")
     assert "the committed offset of" in line["waits_for"]
     restoring.proxy.clear()
     restoring.until(lambda: 0 in restoring.ready)
