@@ -157,7 +157,7 @@ class Program:
     def kill(self, part: Part) -> None:
         """Kill the driver, the JVM or both with SIGKILL, and wait until all of it has ended."""
         self.refuse_end()
-        jvm = [process for process in self._rest() if process.name() == "java"]
+        jvm = self._rest("java")
         assert jvm or part == "driver", f"{self._log.name}: there is no JVM to kill"
         if part != "driver":
             for process in jvm:
@@ -188,13 +188,14 @@ class Program:
             assert time.monotonic() < deadline_s, f"{self._log.name}: it left {rest} behind"
             time.sleep(_LOOK_S)
 
-    def _rest(self) -> list[psutil.Process]:
-        """The processes of the session but the driver: the JVM, and Python's daemons and workers."""
+    def _rest(self, name: str = "") -> list[psutil.Process]:
+        """The processes of the session but the driver, the JVM and Python's daemons and workers; or those of a name."""
         rest = []
         for process in psutil.process_iter():
             with contextlib.suppress(OSError, psutil.Error):
                 is_dead = process.status() == psutil.STATUS_ZOMBIE
-                if os.getsid(process.pid) == self._process.pid != process.pid and not is_dead:
+                is_other = bool(name) and process.name() != name
+                if os.getsid(process.pid) == self._process.pid != process.pid and not is_dead and not is_other:
                     rest.append(process)
         return rest
 
