@@ -27,7 +27,7 @@ from tests.codec.specimens import BSON, JSON, MSGPACK, codec_of, nested, orders
 _DIRECTORY = tempfile.TemporaryDirectory(prefix="sowstream-python-values-")
 FILES = Path(_DIRECTORY.name)
 PROVED = settings(
-    max_examples=250,
+    max_examples=500,
     deadline=None,
     derandomize=True,
     database=None,
