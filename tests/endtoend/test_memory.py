@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1200)]
 
 MIB = 1024 * 1024
-_SCRAPE_MAX_S = 10.0
-"""Longer than a busy machine needs for a page, and shorter than a batch of slow deltas takes."""
 
 
 class Scrapes:
@@ -103,7 +101,7 @@ def test_deltas_on_a_large_record_fit_into_half_a_gigabyte(lone_world: Callable[
     assert last.headers["version"] == str(deltas + 1)
     # 75 to 89 MiB when idle; seen were 119 to 146: outputs, the producer's queue, and what is being packed and stored.
     assert highest < 180 * MIB
-    assert scrapes.longest_s < _SCRAPE_MAX_S
+    assert scrapes.longest_s < 1.0
 
 
 def test_slow_deltas_neither_look_stuck_nor_block_metrics(lone_world: Callable[..., World]) -> None:
@@ -120,5 +118,5 @@ def test_slow_deltas_neither_look_stuck_nor_block_metrics(lone_world: Callable[.
             assert time.monotonic() < deadline_s, worker.log()
             time.sleep(0.5)
     print(f"longest scrape {scrapes.longest_s:.2f} s of {scrapes.count}")
-    assert scrapes.longest_s < _SCRAPE_MAX_S
+    assert scrapes.longest_s < 1.0
     assert worker.stop() == 0
