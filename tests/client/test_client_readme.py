@@ -1,4 +1,4 @@
-"""What the pages say of the client's calls and messages is so."""
+"""The pages describe the client's calls and messages as they are."""
 
 from __future__ import annotations
 

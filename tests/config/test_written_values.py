@@ -108,7 +108,7 @@ def test_check_says_it(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize("value", ["true", "True", "yes", "on", "YES"])
 def test_a_setting_that_is_true_or_false_takes_each_word_for_it(tmp_path: Path, value: str) -> None:
-    """Where a truth value is expected, yes and on are true, as YAML 1.1 has it."""
+    """A setting that is true or false takes yes and on as true, by YAML 1.1."""
     file = tmp_path / "sowstream.yaml"
     file.write_text(f"runtime: {{static_membership: {value}, batch_records_max: 1_000}}\n", encoding="utf-8")
     config = load(file)

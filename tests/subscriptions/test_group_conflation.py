@@ -98,7 +98,7 @@ def wait(desk):
 
 
 def test_a_record_that_moves_leaves_its_group_to_the_others(desk):
-    """When record A moves from group X to Y, record B is delivered for X, and A for Y."""
+    """Record A, which moves from group X to Y, is delivered for Y, and record B for X."""
     desk.subscribe("subscribe", None, OPTIONS)
     desk.put("B", sym="X", px=10)
     desk.put("A", sym="X", px=11)
@@ -107,7 +107,7 @@ def test_a_record_that_moves_leaves_its_group_to_the_others(desk):
 
 
 def test_a_record_that_is_deleted_leaves_its_group_to_the_others(desk):
-    """When record A is deleted in the interval of its update, record B of its group is delivered."""
+    """Record B is delivered for the group of record A, which is deleted in the interval of its update."""
     desk.subscribe("subscribe", None, OPTIONS)
     desk.put("B", sym="X", px=12)
     desk.put("A", sym="X", px=13)
@@ -116,7 +116,7 @@ def test_a_record_that_is_deleted_leaves_its_group_to_the_others(desk):
 
 
 def test_a_record_that_leaves_the_filter_leaves_its_group_to_the_others(desk):
-    """When record A no longer matches the filter, record B of its group is delivered."""
+    """Record B is delivered for the group of record A, which no longer matches the filter."""
     desk.subscribe("subscribe", "/px > 5", OPTIONS)
     desk.put("B", sym="X", px=12)
     desk.put("A", sym="X", px=13)
@@ -125,7 +125,7 @@ def test_a_record_that_leaves_the_filter_leaves_its_group_to_the_others(desk):
 
 
 def test_a_record_that_leaves_intervals_later_leaves_its_group_to_the_others(desk):
-    """When a delivered record is deleted later, the record that was folded into it is delivered."""
+    """The record that was folded into a delivered one is delivered after the delete of that one."""
     desk.subscribe("subscribe", None, OPTIONS)
     desk.put("B", sym="X", px=10)
     desk.put("A", sym="X", px=11)
@@ -137,7 +137,7 @@ def test_a_record_that_leaves_intervals_later_leaves_its_group_to_the_others(des
 
 @pytest.mark.parametrize("call", ["subscribe", "sow_and_subscribe"])
 def test_records_from_before_the_subscription_are_members(desk, call):
-    """When the newest record of a group leaves, a record from before the subscription takes its place."""
+    """A record from before the subscription takes the place of a group's newest one, which leaves."""
     desk.put("C", sym="X", px=9)
     desk.put("B", sym="X", px=10)
     desk.put("C", sym="X", px=8)

@@ -215,7 +215,7 @@ def test_a_record_that_enters_pushes_another_one_out(desk):
 
 @pytest.mark.parametrize("end", [lambda desk: desk.delete(4), lambda desk: desk.put(4, px=50, gone=1)])
 def test_a_record_that_leaves_lets_another_one_in(desk, end):
-    """When a record leaves the window, the one that enters is sent in full, also on a delta subscription."""
+    """A record that enters the window for one that leaves is sent in full, also on a delta subscription."""
     desk.subscribe("sow_and_delta_subscribe", "/gone IS NULL", TOP_TWO)
     desk.take_messages()
     end(desk)

@@ -25,7 +25,7 @@ STEPS = st.lists(
 
 
 class Naive:
-    """What is known of each number, and between which refused ones nothing had happened."""
+    """The outcome of each number, and the pairs of refused numbers without an outcome between them."""
 
     def __init__(self) -> None:
         self.settled: dict[int, str] = {}

@@ -79,7 +79,7 @@ class Account:
             if bound_ms is not None and found_ms >= bound_ms:
                 self.complaints.add("too late", f"{name} {found_ms:.0f} ms, and it is to be below {bound_ms:.0f}")
         happened = {
-            "update was folded": self.deliveries < self.updates,
+            "update was folded": self.deliveries * 1.5 < self.updates,
             "life was too short to tell": self.hidden > 0,
             "update was delivered at once": self.at_once > 0,
             "delete was delivered": self.deletes > 0,

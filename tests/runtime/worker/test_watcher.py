@@ -1,4 +1,4 @@
-"""What a worker watches: its topics, its disk, and its group's backlog."""
+"""A worker's watcher of its topics, its disk, and its group's backlog."""
 
 from __future__ import annotations
 
