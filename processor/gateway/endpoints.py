@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from processor.codec.json_value import to_json_line
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
 from processor.gateway.access.identity import Identity
-from processor.gateway.access.requests import SOW_OPTIONS, SUBSCRIBE_OPTIONS, BadRequest, openapi
+from processor.gateway.access.requests import SOW_OPTIONS, SUBSCRIBE_OPTIONS, BadRequest, check_parameters, openapi
 from processor.gateway.access.requests import Request as Asked
 from processor.gateway.commands.command_check import CurrentRecord, current_record, wait_for_record, wait_for_step
 from processor.gateway.problems import PRIVATE, problem
@@ -54,14 +54,14 @@ class Endpoints:
 
     async def status(self, request: Request) -> Response:
         """`GET /v1/status`: the status of the installation, for operators."""
-        identity = await self._identity(request)
+        identity = await identity_of(self._gateway, request)
         if not self._gateway.entitlements.is_operator(identity):
             raise BadRequest("not_entitled", f"{identity.user} may not see the status of the installation")
         return JSONResponse(await self._status.read(), headers=PRIVATE)
 
     async def topics(self, request: Request) -> Response:
         """`GET /v1/topics`: the topics that the client may read or write, and whether it may see the status."""
-        identity = await self._identity(request)
+        identity = await identity_of(self._gateway, request)
         gateway = self._gateway
         rows = []
         for name, feed in gateway.feeds.items():
@@ -89,7 +89,8 @@ class Endpoints:
         later one, or knows that the record has ended with one: so a client reads what it has written.
         """
         began_s = asyncio.get_running_loop().time()
-        identity, name, key = await self._identity(request), request.path_params["topic"], request.path_params["key"]
+        identity = await identity_of(self._gateway, request, "record")
+        name, key = request.path_params["topic"], request.path_params["key"]
         self._reading(identity, name)
         min_version = _min_version(request)
         feed = self._gateway.feeds[name]
@@ -125,7 +126,7 @@ class Endpoints:
 
     async def sow(self, request: Request) -> Response:
         """`GET /v1/topics/{topic}/sow`: the records that match, a line of JSON each, streamed."""
-        identity, name = await self._identity(request), request.path_params["topic"]
+        identity, name = await identity_of(self._gateway, request, "sow"), request.path_params["topic"]
         rights = self._reading(identity, name)
         options = _options(request, SOW_OPTIONS)
         gateway, feed = self._gateway, self._gateway.feeds[name]
@@ -173,7 +174,7 @@ class Endpoints:
     async def subscribe(self, request: Request) -> Response:
         """`GET /v1/topics/{topic}/subscribe`: Server-Sent Events; `Last-Event-ID` resumes."""
         gateway = self._gateway
-        identity, name = await self._identity(request), request.path_params["topic"]
+        identity, name = await identity_of(gateway, request, "subscribe"), request.path_params["topic"]
         self._reading(identity, name)
         if len(gateway.sessions) >= gateway.limits.connections:  # It has an identity.
             raise BadRequest("unavailable", "the gateway has as many connections as it may have")
@@ -234,9 +235,6 @@ class Endpoints:
         """`GET /metrics`: Prometheus' text format."""
         return Response(self._gateway.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    async def _identity(self, request: Request) -> Identity:
-        return await identity_of(self._gateway, request)
-
     def _reading(self, identity: Identity, topic: str) -> Rights:
         rights = self._gateway.rights(identity, topic)
         if topic not in self._gateway.feeds or rights.read is None:
@@ -292,16 +290,24 @@ class _EventStream(StreamingResponse):
             self._leave()
 
 
-async def identity_of(gateway: Gateway, request: Request) -> Identity:
-    """The identity that the token of a request proves.
+async def identity_of(gateway: Gateway, request: Request, endpoint: str | None = None) -> Identity:
+    """The identity that the token of a request proves, whose parameters are those of the endpoint.
+
+    Args:
+        gateway: the gateway.
+        request: the request.
+        endpoint: its name in `PARAMETERS`; None: it has no parameters, so that none can be misspelt.
 
     Raises:
         AccessDenied: it proves none.
-        BadRequest: `unavailable`: nothing can be said about it now; `too_many`: it has asked for too much.
+        BadRequest: `unavailable`: nothing can be said about it now; `too_many`: it has asked for too much;
+            `bad_request`: a parameter is unknown.
     """
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     identity = await gateway.verify(token.strip() if kind.lower() == "bearer" else None)
     gateway.allowances.of(identity).requests.spend(1)
+    if endpoint is not None:
+        check_parameters((name for name, _ in request.query_params.multi_items()), endpoint)
     return identity
 
 

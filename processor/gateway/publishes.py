@@ -127,8 +127,8 @@ class PublishEndpoint:
     async def publish(self, request: Request) -> Response:
         """Publish one record, or lines of JSON; answers with an ack for each."""
         gateway = self._gateway
-        identity, topic = await identity_of(gateway, request), request.path_params["topic"]
-        op = request.path_params["op"]
+        op, topic = request.path_params["op"], request.path_params["topic"]
+        identity = await identity_of(gateway, request, op if op in PUBLISHING else None)
         if op not in PUBLISHING:
             raise BadRequest("not_found", "there is no such endpoint")
         if not is_allowed(request.headers.get("origin"), request.headers.get("host"), gateway.settings.origins):

@@ -214,6 +214,7 @@ def test_a_slow_client_gets_the_last_state():
         ("7", "bad_request"),
         ('{"op": "sow"}', "bad_request"),
         ('{"op": "dance", "id": "1"}', "unknown_op"),
+        ('{"op": ["sow"], "id": "1"}', "unknown_op"),
         ('{"op": "sow", "id": "1", "topic": "nowhere"}', "not_entitled"),
         ('{"op": "sow", "id": "1", "topic": 7}', "bad_request"),
         ('{"op": "sow", "id": "1", "topic": "orders", "colour": 1}', "bad_request"),
@@ -256,6 +257,46 @@ def test_a_query_over_http_streams_lines_of_json(shared):
     status, _, body = shared.gateway.get("/v1/topics/orders/sow?filter=/qty%20%3E")
     assert status == 400
     assert json.loads(body)["column"] == 7
+
+
+def test_a_parameter_that_an_endpoint_does_not_have_is_refused_with_the_nearest_name(shared):
+    """Each parameter of the OpenAPI document, misspelt or given twice, is refused with its name; none is ignored."""
+    paths = json.loads(shared.gateway.get("/v1/openapi.json")[2])["paths"]
+    checked = set()
+    for template, operations in paths.items():
+        [(method, operation)] = operations.items()
+        path = template.replace("{topic}", "orders").replace("{key}", "a")
+        data = b'{"id":"b"}' if method == "post" else None
+        for parameter in operation["parameters"]:
+            name = parameter["name"]
+            if parameter["in"] != "query":
+                continue
+            misspelt = f"{name[1]}{name[0]}{name[2:]}x" if len(name) > 3 else f"{name}{name[-1]}"
+            for query, detail in (
+                (f"{misspelt}=1", f"did you mean '{name}'?"),
+                (f"{name}=1&{name}=1", f"the parameter '{name}' is given twice"),
+            ):
+                status, _, body = shared.gateway.get(f"{path}?{query}", data=data)
+                assert status == 400, (path, query, status)
+                assert detail in json.loads(body)["detail"], (path, query, body)
+            checked.add((path, name))
+    assert {("/v1/topics/orders/sow", "filter"), ("/v1/topics/orders/sow_delete", "key")} < checked
+    assert shared.gateway.get("/v1/topics/orders/records/b")[0] == 404
+    assert json.loads(shared.gateway.get("/v1/topics/orders/sow?grouping=/s")[2])["reason"] == "bad_request"
+    assert shared.gateway.get("/v1/topics/orders/sow_delete?filter=/qty%3E0", data=b"")[0] == 400
+    # A client's address may have a query for a proxy.
+    assert shared.gateway.get("/v1/topics?desk=x")[0] == 200
+    assert shared.gateway.get("/v1/topics/orders/records/a?desk=x&min_version=1")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("request_", "nearest"), [({"op": "sow", "fitler": "/a"}, "filter"), ({"op": "subscibe"}, "subscribe")]
+)
+def test_a_misspelt_request_is_answered_with_the_nearest_name(shared, request_, nearest):
+    """A field or an op that a WebSocket request cannot have is refused with the name that is nearest."""
+    client = shared.connect()
+    assert client.ask(request_.pop("op"), topic="orders", **request_)["detail"].endswith(f"did you mean '{nearest}'?")
+    client.close()
 
 
 def test_events_resume_by_their_last_id(memory_world):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from processor.codec import value_checks
 from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
-from processor.errors import ConfigurationError, RecordRejected, SowstreamError
+from processor.errors import ConfigurationError, RecordRejected, SowstreamError, unknown_name
 from processor.record import Value
 from processor.subscriptions.request.subscribe_options import FORMS, Options
 from processor.wire.publisher_headers import GATEWAY_ARGUMENTS
@@ -24,7 +26,16 @@ SUBSCRIBE_OPTIONS: Final = tuple(name for name in Options._fields if name != "bo
 SOW_OPTIONS: Final = ("select", "order_by", "top_n", "skip_n", "timestamp")
 """Those of a query."""
 PUBLISHING: Final = frozenset(("publish", "delta_publish", "sow_delete"))
+_DELETE_ARGUMENTS: Final = tuple(name for name, argument in GATEWAY_ARGUMENTS.items() if argument.is_for_deletes)
 
+PARAMETERS: Final[dict[str, tuple[str, ...]]] = {
+    "record": ("min_version",),
+    "sow": ("filter", *SOW_OPTIONS),
+    "subscribe": ("op", "filter", "resume", *SUBSCRIBE_OPTIONS),
+    **dict.fromkeys(("publish", "delta_publish"), ("key", *GATEWAY_ARGUMENTS)),
+    "sow_delete": ("key", *_DELETE_ARGUMENTS),
+}
+"""The parameters of the HTTP endpoints below a topic, which have no others."""
 _FIELDS: Final[dict[str, frozenset[str]]] = {
     "logon": frozenset(("token", "client")),
     **{op: frozenset(("topic", "filter", "options", "resume")) for op in FORMS},
@@ -34,9 +45,7 @@ _FIELDS: Final[dict[str, frozenset[str]]] = {
         op: frozenset(("topic", "data", "key", "ack", "sequence", *GATEWAY_ARGUMENTS))
         for op in ("publish", "delta_publish")
     },
-    "sow_delete": frozenset(("topic", "data", "key", "ack", "sequence", "keys", "filter")).union(
-        name for name, argument in GATEWAY_ARGUMENTS.items() if argument.is_for_deletes
-    ),
+    "sow_delete": frozenset(("topic", "data", "key", "ack", "sequence", "keys", "filter", *_DELETE_ARGUMENTS)),
     "ping": frozenset(),
 }
 _KINDS: Final = {
@@ -44,6 +53,8 @@ _KINDS: Final = {
     "sequence": int,
     **{name: argument.kind for name, argument in GATEWAY_ARGUMENTS.items()},
 }
+_NAME_SHOWN: Final = 40
+"""Characters of an unknown name in an error."""
 _ACCEPTED: Final[dict[type, tuple[tuple[type, ...], str]]] = {
     str: ((str,), "a text"),
     int: ((int,), "a whole number"),
@@ -142,12 +153,13 @@ def request_of(tree: Value) -> Request:
         raise BadRequest("bad_request", f"a request needs an `id`: a text of 1 to {ID_CHARACTERS_MAX} characters")
     op = tree.get("op")
     if type(op) is not str or op not in _FIELDS:
-        raise BadRequest("unknown_op", f"there is no op {op!r:.40}; there are {', '.join(_FIELDS)}", request_id)
+        raise BadRequest("unknown_op", unknown_name("op", str(op)[:_NAME_SHOWN], [*_FIELDS]), request_id)
     _check_depth(tree, DEPTH_MAX + 1, op, request_id)  # The request is a level of its own.
     fields = {name: value for name, value in tree.items() if name not in ("op", "id") and value is not None}
     for name, value in fields.items():
         if name not in _FIELDS[op]:
-            raise BadRequest("bad_request", f"{op} has no field {name!r:.40}", request_id)
+            what = unknown_name("field", name[:_NAME_SHOWN], [*_FIELDS[op]])
+            raise BadRequest("bad_request", f"{op}: {what}", request_id)
         if (kind := _KINDS.get(name)) is not None:
             accepted, kind_name = _ACCEPTED[kind]
             if type(value) not in accepted:
@@ -159,6 +171,25 @@ def request_of(tree: Value) -> Request:
         if name == "keys" and not (type(value) is list and all(type(key) is str for key in value)):
             raise BadRequest("bad_request", f"{op}: keys is an array of texts", request_id)
     return Request(op, request_id, fields)
+
+
+def check_parameters(names: Iterable[str], endpoint: str) -> None:
+    """Check the names of an HTTP request's parameters: one that is ignored would give another answer than asked for.
+
+    `record` ignores names unlike its own: clients ask it with the query of their gateway's address, which is a proxy's.
+
+    Raises:
+        BadRequest: the endpoint has no such parameter, or one is given twice.
+    """
+    known, seen = [*PARAMETERS[endpoint]], set()
+    for name in names:
+        if name not in known:
+            if endpoint == "record" and not get_close_matches(name[:_NAME_SHOWN], known):
+                continue
+            raise BadRequest("bad_request", unknown_name("parameter", name[:_NAME_SHOWN], known))
+        if name in seen:
+            raise BadRequest("bad_request", f"the parameter {name!r} is given twice")
+        seen.add(name)
 
 
 def arguments_of(options: dict[str, Any]) -> dict[str, Any]:
@@ -179,8 +210,12 @@ _PROBLEM = {
 }
 
 
-def _query(*names: str) -> list[dict[str, Any]]:
-    return [{"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in names]
+def _query(endpoint: str) -> list[dict[str, Any]]:
+    schemas = {"min_version": {"type": "integer", "minimum": 0}}
+    return [
+        {"name": name, "in": "query", "required": False, "schema": schemas.get(name, {"type": "string"})}
+        for name in PARAMETERS[endpoint]
+    ]
 
 
 def _operation(summary: str, media: str, parameters: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
@@ -206,7 +241,7 @@ def openapi() -> dict[str, Any]:
         [
             _TOPIC,
             {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}},
-            {"name": "min_version", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 0}},
+            *_query("record"),
         ],
     )
     record["responses"]["404"] = record["responses"]["503"] = _PROBLEM
@@ -224,14 +259,14 @@ def openapi() -> dict[str, Any]:
             "get": _operation(
                 "The records that match, a line each.",
                 "application/x-ndjson",
-                [_TOPIC, *_query("filter", *SOW_OPTIONS)],
+                [_TOPIC, *_query("sow")],
             )
         },
         "/v1/topics/{topic}/subscribe": {
             "get": _operation(
                 "Server-Sent Events; the header Last-Event-ID resumes.",
                 "text/event-stream",
-                [_TOPIC, *_query("op", "filter", "resume", *SUBSCRIBE_OPTIONS)],
+                [_TOPIC, *_query("subscribe")],
             )
         },
     }
@@ -241,7 +276,7 @@ def openapi() -> dict[str, Any]:
             "post": _operation(
                 f"{op}: an ack for each record.",
                 "application/x-ndjson",
-                [_TOPIC, *more, *_query("key", *GATEWAY_ARGUMENTS)],
+                [_TOPIC, *more, *_query(op)],
                 requestBody=body,
             )
         }
