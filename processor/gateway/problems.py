@@ -46,6 +46,7 @@ _TITLES = {
     415: "Unsupported media type",
     422: "The record was rejected",
     429: "Too many requests",
+    431: "Too large",
     500: "Internal error",
     503: "Not available now",
 }

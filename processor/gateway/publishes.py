@@ -190,6 +190,9 @@ class PublishEndpoint:
         if encoding not in ("identity", "gzip"):
             raise BadRequest("unsupported_media", f"Content-Encoding: {encoding!r:.40} is not read; send gzip, or none")
         size, size_max, parts = 0, self._gateway.limits.message_bytes, []
+        announced = request.headers.get("content-length", "0")
+        if int(announced) > size_max:  # The server has checked that it is a number.
+            raise _too_large(size_max)
         try:
             async with asyncio.timeout(_BODY_TIMEOUT_S):
                 async for part in request.stream():

@@ -8,6 +8,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
 
+from processor.gateway.problems import problem
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping
@@ -16,6 +18,9 @@ HEAD_TIMEOUT_S: Final = 10.0
 """Longest time from a connection, or from the response before, to the end of a request's head."""
 HEAD_BYTES_MAX: Final = 64 * 1024
 """Largest head of a request."""
+REST_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What is read, and thrown away, of a request that was answered before its end: its sender often reads nothing before
+it has sent all, and would get no answer from a connection that is reset."""
 SILENT_MAX: Final = 500
 """Connections that wait for a request for longer than a moment; the one that has waited longest makes room."""
 BURST_MAX: Final = 2_000
@@ -59,15 +64,22 @@ class Transport:
 
 
 class GuardedHttp(HttpToolsProtocol):
-    """An HTTP connection that is closed when the head of a request takes too long or is too large."""
+    """An HTTP connection that ends when the head of a request, or the rest after its answer, is too slow or too large.
 
-    _head_timer: asyncio.TimerHandle | None = None
-    _head_bytes = 0
+    ::
+
+        head ── on_headers_complete ──▶ body and answer ── on_response_complete ──▶ rest of the body, if any ──▶ head …
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+    _bytes_max: int | None = HEAD_BYTES_MAX  # None: the application reads as much as it wants.
+    _bytes = 0
+    _is_refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request; the connection that has waited longest makes room if there are too many."""
         super().connection_made(transport)
-        self._await_head()
+        self._await(HEAD_BYTES_MAX)
         if len(_silent) > SILENT_MAX:
             oldest, since_s = next(iter(_silent.items()))
             if len(_silent) > BURST_MAX or self.loop.time() - since_s > _MOMENT_S:
@@ -79,10 +91,15 @@ class GuardedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take the next bytes, and close the connection if the head of a request has too many of them."""
-        self._head_bytes += len(data)
-        super().data_received(data)
-        if self._head_timer is not None and self._head_bytes > HEAD_BYTES_MAX:
+        """Take the next bytes, and end the connection if there are too many of them."""
+        self._bytes += len(data)
+        if not self._is_refused:
+            super().data_received(data)
+        if self._bytes_max is None or self._bytes <= self._bytes_max:
+            return
+        if self._bytes_max == HEAD_BYTES_MAX and (self.cycle is None or self.cycle.response_complete):
+            self._refuse_head()
+        else:
             self.transport.abort()
 
     def handle_websocket_upgrade(self) -> None:
@@ -95,28 +112,48 @@ class GuardedHttp(HttpToolsProtocol):
         super().on_message_begin()
         scope: Any = self.scope
         scope["extensions"] = {Transport.EXTENSION: Transport(self.transport.abort)}
+        if self._bytes_max is None:  # The request before it is not answered yet.
+            self._bytes, self._bytes_max = 0, HEAD_BYTES_MAX
 
     def on_headers_complete(self) -> None:
         """End the wait for the head of a request."""
         self._stop_timer()
+        self._bytes_max = None
         super().on_headers_complete()
 
-    def on_response_complete(self) -> None:
-        """Wait for the next request."""
-        super().on_response_complete()
-        if not self.transport.is_closing():
-            self._await_head()
+    def on_message_complete(self) -> None:
+        """Wait for the next request if this one was answered before its end."""
+        super().on_message_complete()
+        if self._bytes_max == REST_BYTES_MAX:
+            self._await(HEAD_BYTES_MAX)
 
-    def _await_head(self) -> None:
+    def on_response_complete(self) -> None:
+        """Wait for the next request, or for the rest of this one."""
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.cycle.response_complete:  # Otherwise the next one is here.
+            self._await(REST_BYTES_MAX if self.cycle.more_body else HEAD_BYTES_MAX)
+
+    def _refuse_head(self) -> None:
+        """Answer a request whose head is too large; what follows is not read as HTTP."""
+        body = problem(431, f"the head of a request has at most {HEAD_BYTES_MAX} bytes").body
+        head = "HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: application/problem+json\r\n"
+        self._is_refused = True
+        self.transport.write(f"{head}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._await(REST_BYTES_MAX)
+
+    def _await(self, bytes_max: int) -> None:
+        """Wait for the head of a request, or for what follows one that was answered; neither may take long."""
         self._stop_timer()
-        self._head_bytes = 0
-        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self.end)
+        self._bytes, self._bytes_max = 0, bytes_max
+        self._timer = self.loop.call_later(HEAD_TIMEOUT_S, self.end)
         _silent[self] = self.loop.time()
 
     def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         _silent.pop(self, None)
 
     def end(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import http.client
 import json
 import socket
 import threading
@@ -89,6 +90,82 @@ def test_silent_connections_make_room_for_others(memory_world, monkeypatch):
         assert silent[0].recv(1) == b""
     for one in silent:
         one.close()
+
+
+def sent_all(gateway, *parts):
+    """An HTTP connection whose client sends all of its parts before it reads; with the first answer."""
+    connection = http.client.HTTPConnection(gateway.address, timeout=60)
+    connection.connect()
+    for part in parts:
+        connection.sock.sendall(part)
+    answer = http.client.HTTPResponse(connection.sock)
+    answer.begin()
+    return connection, answer
+
+
+POST = b"POST /v1/topics/orders/publish HTTP/1.1\r\nHost: localhost\r\n"
+PIECE = b"x" * 1_000_000
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_sender_of_too_large_a_body_reads_its_answer(memory_world, is_chunked):
+    """A client that sends 8 MB before it reads gets 413, and its connection serves the next request."""
+    if is_chunked:
+        chunk = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
+        parts = [POST + b"Transfer-Encoding: chunked\r\n\r\n", *[chunk] * 8, b"0\r\n\r\n"]
+    else:
+        parts = [POST + b"Content-Length: 8000000\r\n\r\n", *[PIECE] * 8]
+    connection, answer = sent_all(memory_world.gateway, *parts)
+    assert (answer.status, json.loads(answer.read())["reason"]) == (413, "too_large")
+    connection.sock.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    answer = http.client.HTTPResponse(connection.sock)
+    answer.begin()
+    assert answer.read() == b"ok\n"
+    connection.close()
+
+
+def test_a_sender_that_asks_first_is_not_told_to_go_on(memory_world):
+    """A client that waits for `100 Continue` before a body that is too large gets 413 in its place."""
+    head = b"Expect: 100-continue\r\nContent-Length: 8000000\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", memory_world.gateway.port), timeout=60) as client:
+        client.sendall(POST + head)
+        assert client.recv(1000).startswith(b"HTTP/1.1 413 ")
+
+
+def test_a_sender_of_too_large_a_head_reads_its_answer(memory_world):
+    """A client that sends a head of 1 MB before it reads gets 431, and the connection ends."""
+    connection, answer = sent_all(memory_world.gateway, b"GET /livez HTTP/1.1\r\nX: ", PIECE, b"\r\n\r\n")
+    assert (answer.status, json.loads(answer.read())["status"]) == (431, 431)
+    assert connection.sock.recv(1) == b""
+    connection.close()
+
+
+@pytest.mark.parametrize("first", ["body", "head", "events"])
+def test_what_is_thrown_away_is_bounded(memory_world, monkeypatch, first):
+    """A client that goes on after its answer, or with a head behind a request that is not answered, is cut off."""
+    monkeypatch.setattr(uvicorn_protocols, "REST_BYTES_MAX", 3 * len(PIECE))
+    head = {
+        "body": POST + b"Content-Length: 800000000\r\n\r\n",
+        "head": b"GET /livez HTTP/1.1\r\nX: " + PIECE,
+        "events": b"GET /v1/topics/orders/subscribe HTTP/1.1\r\nHost: localhost\r\n\r\nGET /livez HTTP/1.1\r\nX: ",
+    }[first]
+    with socket.create_connection(("127.0.0.1", memory_world.gateway.port), timeout=60) as client:
+        client.sendall(head)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            client.sendall(PIECE * 100)
+
+
+def test_a_request_behind_another_one_has_all_the_time(memory_world):
+    """No time runs for the head of a second request that was read before the first one was answered."""
+    events = b"GET /v1/topics/orders/subscribe HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    connection, answer = sent_all(memory_world.gateway, b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n" + events)
+    assert answer.read() == b"ok\n"
+    memory_world.put(1, qty=7)
+    text = b""
+    while b'"qty":7' not in text:
+        text += connection.sock.recv(10_000)
+    until(lambda: memory_world.gateway.call(lambda: not uvicorn_protocols._silent), "no connection waits for a head")
+    connection.close()
 
 
 @pytest.mark.parametrize(
