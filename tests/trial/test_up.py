@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from processor import trial
 from processor.config import Config
 from processor.trial.up.readiness import Readiness
+from processor.trial.up.report import Report
+from processor.trial.up.run import UpOptions, _Up
 from tests.forked import run
 from tests.programs.faults.broker.ports import quiet_port
 from tests.trial.conftest import Up
@@ -117,3 +120,30 @@ def test_a_view_is_ready_when_each_of_its_stages_is() -> None:
     assert not readiness.is_complete
     assert restored("v.sow", 0) == [("v", 1)]
     assert readiness.is_complete
+
+
+@pytest.mark.parametrize("has_grid", [True, False])
+def test_a_page_without_its_grid_is_announced_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_grid: bool
+) -> None:
+    """Where npm has not fetched the library of the grid, the line of the page is followed by the command that does."""
+    library = tmp_path / "web/adapters/node_modules/ag-grid-community/dist/ag-grid-community.min.noStyle.js"
+    if has_grid:
+        library.parent.mkdir(parents=True)
+        library.touch()
+    monkeypatch.setattr(trial, "ADAPTERS", tmp_path / "web/adapters")
+    monkeypatch.chdir(tmp_path)
+    report = Report(is_verbose=False)
+    report.is_terminal = True
+    up = _Up(Config.model_validate({"topics": {"a": {}}}), UpOptions(broker_dir=tmp_path, heap="1g"), report)
+    up._take_gateway_line('{"event": "the gateway listens", "address": "http://127.0.0.1:1"}')
+    page, *more = capsys.readouterr().err.splitlines()
+    assert page == "Page: http://127.0.0.1:1/"
+    remedy = "run npm ci --prefix web/adapters, then load the page again."
+    assert [line.partition(": ")[2] for line in more] == ([] if has_grid else [remedy])
+
+
+def test_the_library_of_the_grid_is_the_one_that_the_page_loads() -> None:
+    """The file that is looked for is the one in the page's own source, and npm's lock has its package."""
+    assert f'src="adapters/{trial.GRID}"' in (trial.ADAPTERS.parent / "index.html").read_text()
+    assert '"node_modules/ag-grid-community"' in (trial.ADAPTERS / "package-lock.json").read_text()
