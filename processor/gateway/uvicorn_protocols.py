@@ -97,7 +97,8 @@ class GuardedHttp(HttpToolsProtocol):
             super().data_received(data)
         if self._bytes_max is None or self._bytes <= self._bytes_max:
             return
-        if self._bytes_max == HEAD_BYTES_MAX and (self.cycle is None or self.cycle.response_complete):
+        cycle: Any = self.cycle  # None before the first request.
+        if self._bytes_max == HEAD_BYTES_MAX and (cycle is None or cycle.response_complete):
             self._refuse_head()
         else:
             self.transport.abort()

@@ -1,5 +1,6 @@
 // Several grids side by side: each pane is the page of one topic, conflated topic or view, and the link has the links of all.
 import { deskLink, followTheme, PANES_MAX, readDesk } from './page-link.js';
+import { askToken } from './page-record.js';
 
 const $ = (id) => document.getElementById(id);
 const frames = () => [...$('panes').querySelectorAll('iframe')];
@@ -8,9 +9,15 @@ const isStacked = () => $('stack').getAttribute('aria-pressed') === 'true';
 /** The link of a pane as it is now; before its page is there, the one that it was opened with. */
 const linkOf = (frame) => (frame.contentWindow?.location.hash || frame.dataset.link);
 
-/** What the panes share: they call `keep` when their links change, and one of them asks for the token of all. */
+/** What the panes share: they call `keep` when their links change; this page, which no pane takes with it, asks for the token of all. */
 window.sowstreamDesk = {
   token: globalThis.opener?.sowstreamPage?.token,
+  asked: null,
+  async ask(refused) {
+    if (this.token === undefined || this.token === refused) this.token = await (this.asked ??= askToken());
+    this.asked = null;
+    return this.token;
+  },
   keep() {
     for (const [at, frame] of frames().entries()) frame.title = `Pane ${at + 1}: ${new URLSearchParams(linkOf(frame).slice(1)).get('topic') ?? ''}`;
     history.replaceState(null, '', deskLink(frames().map(linkOf), isStacked()));

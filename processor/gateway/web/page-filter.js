@@ -55,10 +55,16 @@ export async function sampledFields(connection, topic, filter) {
   return { rows: rows.length, fields };
 }
 
+const samples = new WeakMap(); // By connection that of the topic that was searched last.
+
+/** Let the next search look which fields the topic has. */
+export const forgetSample = (connection) => samples.delete(connection);
+
 /** The filter of a quick search: the text stands in the key or in one of the fields, in any case. */
 export async function searchFilter(connection, topic, filter, search) {
   if (!search) return filter;
-  const { fields } = await sampledFields(connection, topic);
+  if (samples.get(connection)?.topic !== topic) samples.set(connection, { topic, sample: sampledFields(connection, topic) });
+  const { fields } = await samples.get(connection).sample.catch((error) => { forgetSample(connection); throw error; });
   const paths = [...fields].filter(([, kind]) => kind && kind !== 'boolean' && kind !== 'array').map(([path]) => filterPath(path));
   const found = ['SOW_KEY()', ...paths.slice(0, SEARCHED_MAX)].map((path) => `INSTR_I(${path}, ${quoted(search)}) != 0`).join(' OR ');
   return filter ? `(${filter}) AND (${found})` : found;

@@ -13,6 +13,16 @@ export function element(tag, properties, ...children) {
   return made;
 }
 
+/** Ask the user for a token. */
+export function askToken() {
+  const token = element('input', { id: 'token', type: 'password', autocomplete: 'off' });
+  const form = element('form', { method: 'dialog' }, element('h2', {}, 'Log on'), element('label', {}, 'Token ', token), element('button', {}, 'Connect'));
+  const dialog = element('dialog', { id: 'logon', ariaLabel: 'Log on' }, form);
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((done) => { dialog.addEventListener('close', () => { dialog.remove(); done(token.value); }); });
+}
+
 const clock = (instant) => (instant ? formatted(instant).slice(11, 23) : '');
 
 export class RecordPanel {

@@ -2,11 +2,11 @@
 import { filterPath, leaves } from './page-cells.js';
 import { Edits } from './page-edits.js';
 import { copy, saveCsv } from './page-files.js';
-import { completeFields, hintOf, searchFilter } from './page-filter.js';
+import { completeFields, forgetSample, hintOf, searchFilter } from './page-filter.js';
 import { Grid } from './page-grid.js';
 import { FIGURES, followTotals, groupFilter, groupOptions } from './page-groups.js';
 import { deskLink, followTheme, readLink, savedViews, saveView, writeLink } from './page-link.js';
-import { element, listLeft, RecordPanel } from './page-record.js';
+import { askToken, element, listLeft, RecordPanel } from './page-record.js';
 import { StatusTab } from './page-status.js';
 import { LiveWindow } from './page-window.js';
 import { Connection, SowstreamError } from './sowstream.js';
@@ -75,7 +75,7 @@ async function start() {
       break;
     } catch (error) {
       if (error.reason === 'refused' || /token/.test(error.message)) {
-        await logOn();
+        state.token = await (desk ? desk.ask(state.token) : askToken());
         openConnection(); // One whose token was refused has ended.
       }
       else { message(describe(error)); await new Promise((done) => setTimeout(done, 2000)); }
@@ -97,20 +97,6 @@ async function start() {
   $('operate').hidden = !answer.operator;
   const library = await fetch('adapters/node_modules/@perspective-dev/viewer/dist/cdn/perspective-viewer.js', { method: 'HEAD' }).catch(() => null);
   $('analyse').hidden = !library?.ok;
-}
-
-/** Ask for a token; one pane asks for all. */
-async function logOn() {
-  const shared = desk ?? {};
-  if (shared.token === undefined || shared.token === state.token) {
-    shared.asked ??= new Promise((done) => {
-      $('logon').addEventListener('close', () => { done($('token').value); $('token').value = ''; }, { once: true });
-      $('logon').showModal();
-    });
-    shared.token = await shared.asked;
-    shared.asked = undefined;
-  }
-  state.token = shared.token;
 }
 
 /** Show what the link asks for. */
@@ -249,7 +235,10 @@ function drawn() {
   const { window } = state.grid;
   $('rows').textContent = window.total === undefined ? '–' : window.total.toLocaleString('en');
   state.grid.draw();
-  if ($('choices').childElementCount < state.grid.fields.length) listColumns();
+  if ($('choices').childElementCount < state.grid.fields.length) {
+    listColumns();
+    forgetSample(state.connection); // It may have no record with the new field.
+  }
   hint(window);
 }
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import { formatted, typed } from '../../../processor/gateway/web/page-cells.js';
-import { hintOf, searchFilter } from '../../../processor/gateway/web/page-filter.js';
+import { forgetSample, hintOf, searchFilter } from '../../../processor/gateway/web/page-filter.js';
 import { groupFilter, groupOptions } from '../../../processor/gateway/web/page-groups.js';
 import { deskLink, readDesk, readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
 import { LiveWindow } from '../../../processor/gateway/web/page-window.js';
@@ -124,4 +124,24 @@ test('an empty grid has its reason, and a group its records', async () => {
     assert.equal((await reader.sow('quotes', { filter: await searchFilter(reader, 'quotes', '/bid > 1', text) })).length, count, text);
   }
   reader.close();
+});
+
+test('a quick search looks once which fields a topic has, and again if that failed or when there are others', async () => {
+  let samples = 0;
+  let isAway = true;
+  const connection = { sow: async () => {
+    samples += 1;
+    if (isAway) throw new Error('away');
+    return [{ data: { id: samples } }];
+  } };
+  await assert.rejects(searchFilter(connection, 'a', '', 'x'), /away/);
+  isAway = false;
+  const texts = await Promise.all(['x', 'xy', 'xyz'].map((text) => searchFilter(connection, 'a', '', text)));
+  assert.match(texts[2], /INSTR_I\(\/id, 'xyz'\)/);
+  assert.equal(samples, 2);
+  await searchFilter(connection, 'b', '', 'x');
+  assert.equal(samples, 3);
+  forgetSample(connection);
+  await searchFilter(connection, 'b', '', 'x');
+  assert.equal(samples, 4);
 });
