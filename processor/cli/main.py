@@ -27,8 +27,8 @@ _PANELS: Final = {
         "gateway": "worker",
     },
     "Data": {
-        "publish": "publish", "delete": "sow", "get": "sow", "sow": "sow", "subscribe": "subscribe", "queue": "queue",
-        "stats": "sow", "mark": "publish",
+        "publish": "publish", "delete": "records", "get": "records", "sow": "records", "subscribe": "records",
+        "queue": "queue", "stats": "records", "mark": "publish",
     },
     "Operate": {
         "status": "status", "resume": "status", "doctor": "diagnosis", "dlq": "dlq", "offsets": "offsets",

@@ -6,9 +6,11 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, TypeAlias
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
+
+MessageT = TypeVar("MessageT")
 
 
 class OutputClosed(Exception):
@@ -85,3 +87,24 @@ def records_read(doing: str) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda count: bar.advance(task, count)
+
+
+def take_each(messages: Iterable[MessageT], take: Callable[[MessageT], None], count: int | None) -> int | None:
+    """Take up to `count` messages; returns their number, or None if the user ended it."""
+    taken = 0
+    try:
+        for message in messages:
+            take(message)
+            taken += 1
+            if taken == count:
+                break
+    except KeyboardInterrupt:
+        return None
+    return taken
+
+
+def require_all(taken: int | None, count: int | None) -> None:
+    """End with exit code 1 if fewer messages came in time than were asked for."""
+    if taken is not None and count is not None and taken < count:
+        inform(f"{taken} of {count} messages came.")
+        raise typer.Exit(1)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from processor.cli.output import data, inform
+from processor.cli.output import data, inform, require_all, take_each
 from processor.cli.shared_options import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from processor.client import Queue
+    from processor.client import QueueMessage
 
 app = typer.Typer(help="Queues over SOW topics: take messages, and see how a queue stands.", no_args_is_help=True)
 
@@ -47,11 +47,9 @@ def take(
 
     with Client("queue", settings(config, bootstrap)) as client:
         with client.queue(name, max_backlog=min(max_backlog, count or max_backlog), timeout_s=timeout) as queue:
-            taken = _take(queue, count)
+            taken = take_each(queue, _print, count)
         inform(f"{_counts(queue.counts)} of {name}.")
-    if taken is not None and count is not None and taken < count:
-        inform(f"{taken} of {count} messages came.")
-        raise typer.Exit(1)
+    require_all(taken, count)
 
 
 @app.command()
@@ -71,19 +69,10 @@ def status(name: QueueName, config: ConfigFile = None, bootstrap: Bootstrap = No
         raise typer.Exit(1)
 
 
-def _take(queue: Queue, count: int | None) -> int | None:
-    """Print and acknowledge up to `count` messages; returns their number, or None if the user ended it."""
-    taken = 0
-    try:
-        for message in queue:
-            data(message.to_json())
-            message.ack()
-            taken += 1
-            if taken == count:
-                break
-    except KeyboardInterrupt:
-        return None
-    return taken
+def _print(message: QueueMessage) -> None:
+    """Print a message, and acknowledge it."""
+    data(message.to_json())
+    message.ack()
 
 
 def _counts(counts: Mapping[str, int]) -> str:

@@ -23,7 +23,8 @@ from processor.trial.broker.server import HEAP
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from processor.trial.bench import BenchProgress, Result
+    from processor.trial.bench.result import Result
+    from processor.trial.bench.run import BenchProgress
 
 
 app = typer.Typer(help="An Apache Kafka in the background, on the loopback address.", no_args_is_help=True)
@@ -206,7 +207,9 @@ def bench(
     than the figures. With the sources, `make program NAME=benchmarks.throughput` compares a worker with other products.
     """
     try:
-        from processor.trial.bench import BenchOptions, as_tree, run_bench  # noqa: PLC0415
+        from processor.trial.bench.plan import BenchOptions  # noqa: PLC0415
+        from processor.trial.bench.result import as_tree  # noqa: PLC0415
+        from processor.trial.bench.run import run_bench  # noqa: PLC0415
     except ImportError as error:
         raise Stop(f"the benchmark needs {error.name}: pip install 'sowstream[embedded]'") from None
     _refuse_unwritable(to)
@@ -251,7 +254,7 @@ def _print_leftovers(error: BaseException) -> None:
 
 def _report(result: Result) -> None:
     """Print the tables as data, and their explanation for people."""
-    from processor.trial import bench as texts  # noqa: PLC0415
+    from processor.trial.bench import result as texts  # noqa: PLC0415
 
     table(texts.THROUGHPUT_COLUMNS, texts.throughput_rows(result))
     if result.delays_s:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
@@ -120,7 +120,6 @@ Role: TypeAlias = Literal[
 ]
 """A role of `sowstream topics apply --acls`."""
 
-ROLES: Final[tuple[str, ...]] = get_args(Role)
 _TO_DO: Final = "grant it: sowstream topics apply --acls prints the rights of each role"
 
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from processor.cli import terminal_log
+from processor.cli import worker
 from processor.cli.live_table import Sheet, picture
-from processor.cli.terminal_log import shorten_log
+from processor.cli.worker import shorten_log
 from processor.client import Message
 from processor.config import Config, load
 from processor.kafka.clients.publisher import Publisher
@@ -223,7 +223,7 @@ def test_a_start_is_a_line_for_each_topic(
     handler: logging.Handler, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The events of a start are dropped for one line; warnings, other events and later moves stay."""
-    monkeypatch.setattr(terminal_log.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(worker.sys.stderr, "isatty", lambda: True, raising=False)
     shorten_log(CONFIG, ["orders"])
     for other in set(logging.getLogger().handlers) - {handler}:
         other.filters[:] = [one for one in other.filters if one not in handler.filters]

@@ -11,10 +11,10 @@ import pytest
 
 from processor.api import Input, Output, RecordProcessor, Stored
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.cli.dlq import as_json
 from processor.errors import PartitionHeld
 from processor.hosting.forwarded import is_ours
 from processor.hosting.output_limits import KEPT_BYTES_MAX, dead_letter, size_of
-from processor.operate.letter_display import as_json
 from processor.record import Record, RejectReason
 from processor.testing import ProcessorTestDriver
 from processor.wire.dead_letter import input_record, read_letter

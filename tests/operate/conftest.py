@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from processor.operate.letter_display import as_json
+from processor.cli.dlq import as_json
 from processor.operate.letter_replay import DeadLetterReplay
 from processor.operate.waiting_letters import LetterSelection, WaitingLetters, survey
 from tests.endtoend.oracle import Seen

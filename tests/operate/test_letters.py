@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processor.api import Input, Output, RecordProcessor, RecordRejected, Settings
-from processor.operate.letter_display import VALUE_BYTES_MAX, as_json, as_row
+from processor.cli.dlq import VALUE_BYTES_MAX, as_json, as_row
 from processor.operate.waiting_letters import LetterSelection, survey
 from processor.record import Record
 from processor.testing import ProcessorTestDriver

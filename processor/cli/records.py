@@ -1,34 +1,44 @@
-"""`sowstream sow`, `get`, `delete` and `stats`: print, delete and count the records of a SOW topic."""
+"""`sowstream sow`, `get`, `subscribe`, `delete` and `stats`: print, follow, delete and count the records of a topic."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
-from processor.cli.output import AsJson, counted, data, inform, records_read, table
-from processor.cli.shared_options import (
-    ConfigFile,
-    Filter,
-    OrderBy,
-    ReaderBootstrap,
-    ReaderTopic,
-    Select,
-    SkipN,
-    SkipUnreadable,
-    TopN,
-    print_unreadable,
-    reader_settings,
-)
+from processor.cli.output import AsJson, counted, data, inform, records_read, require_all, table, take_each
+from processor.cli.shared_options import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
 from processor.wire.subscriber_headers import iso
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from processor.client import Message
+    from processor.client import Client, Message
     from processor.config import Config
+
+
+Filter: TypeAlias = Annotated[
+    str | None, typer.Option("--filter", metavar="FILTER", help='Which records, such as "/qty > 10".')
+]
+Select: TypeAlias = Annotated[
+    str | None, typer.Option("--select", metavar="LIST", help="Which fields, such as -/,+/id,+/qty.")
+]
+OrderBy: TypeAlias = Annotated[
+    str | None, typer.Option("--order-by", metavar="ORDER", help='In what order, such as "/qty DESC,/id".')
+]
+TopN: TypeAlias = Annotated[
+    int | None, typer.Option("--top-n", min=0, metavar="N", help="At most N records of that order.")
+]
+SkipN: TypeAlias = Annotated[
+    int | None, typer.Option("--skip-n", min=0, metavar="N", help="Without the first N of that order.")
+]
+SkipUnreadable: TypeAlias = Annotated[
+    bool, typer.Option("--skip-unreadable", help="Leave out records that cannot be read, and say which at the end.")
+]
+
+_SHOWN_MAX: Final = 10
 
 
 def sow(
@@ -69,7 +79,7 @@ def sow(
         else:
             for message in messages:
                 data(message.to_json())
-        print_unreadable(client.unreadable)
+        _print_unreadable(client.unreadable)
 
 
 def get(
@@ -221,3 +231,98 @@ def stats(
 
 def _time(ms: int | None) -> str:
     return "" if ms is None else f"{iso(ms)[:19]}+00:00"
+
+
+def subscribe(
+    topic: ReaderTopic,
+    sow: Annotated[bool, typer.Option("--sow", help="Begin with the records as they are now.")] = False,
+    delta: Annotated[bool, typer.Option("--delta", help="Key fields and changed fields instead of records.")] = False,
+    matching: Filter = None,
+    select: Select = None,
+    oof: Annotated[bool, typer.Option("--oof", help="Tell of records that go out of focus.")] = False,
+    no_empties: Annotated[bool, typer.Option("--no-empties", help="Tell no delta in which nothing changed.")] = False,
+    no_sowkey: Annotated[bool, typer.Option("--no-sowkey", help="Leave sow_key out of deltas.")] = False,
+    timestamp: Annotated[bool, typer.Option("--timestamp", help="Say when each record was emitted.")] = False,
+    conflation: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Tell of a key at most once in this time: 500ms, auto, none.")
+    ] = None,
+    conflation_key: Annotated[
+        str | None, typer.Option(metavar="PATHS", help="Conflate by these paths, such as /a,/b, not by the key.")
+    ] = None,
+    order_by: OrderBy = None,
+    top_n: TopN = None,
+    skip_n: SkipN = None,
+    bookmark: Annotated[
+        str | None, typer.Option(metavar="WHERE", help="Replay from a message's bookmark, a time, epoch or now.")
+    ] = None,
+    table: Annotated[bool, typer.Option("--table", help="On a terminal, a live table of the records.")] = False,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after N messages.")] = None,
+    timeout: Annotated[float | None, typer.Option(min=0, metavar="S", help="End when none came for S seconds.")] = None,
+    skip_unreadable: SkipUnreadable = False,
+    config: ConfigFile = None,
+    bootstrap: ReaderBootstrap = None,
+) -> None:
+    """Print a message for each update, one per line, until Ctrl-C. Exit with 1 if fewer than --count came in time."""
+    from processor.client import Client  # noqa: PLC0415
+
+    flags = {"oof": oof, "no_empties": no_empties, "no_sowkey": no_sowkey, "timestamp": timestamp}
+    asked: dict[str, Any] = {
+        "filter": matching,
+        "options": ",".join(name for name, is_on in flags.items() if is_on),
+        "select": select,
+        "conflation": conflation,
+        "conflation_key": conflation_key,
+        "order_by": order_by,
+        "top_n": top_n,
+        "skip_n": skip_n,
+        "bookmark": bookmark,
+        "timeout_s": timeout,
+    }
+    with Client("subscribe", reader_settings(config, bootstrap), skip_unreadable=skip_unreadable) as client:
+        if table and sys.stdout.isatty():
+            taken = _draw_live(client, topic, asked, count)
+        else:
+            taken = take_each(_form(client, sow=sow, delta=delta)(topic, **asked), _print, count)
+        _print_unreadable(client.unreadable)
+    require_all(taken, count)
+
+
+def _form(client: Client, *, sow: bool, delta: bool) -> Callable[..., Iterable[Message]]:
+    """The client's call for the chosen options."""
+    if sow:
+        return client.sow_and_delta_subscribe if delta else client.sow_and_subscribe
+    return client.delta_subscribe if delta else client.subscribe
+
+
+def _draw_live(client: Client, topic: str, asked: dict[str, Any], count: int | None) -> int | None:
+    """Draw the records as a live table of the terminal's height."""
+    from rich.console import Console  # noqa: PLC0415
+
+    from processor.cli.live_table import LiveTable, draws, rows_of_terminal  # noqa: PLC0415
+    from processor.subscriptions.request.record_order import SortOrder  # noqa: PLC0415
+
+    console = Console()
+    if not draws(console):
+        return take_each(client.sow_and_delta_subscribe(topic, **asked), _print, count)
+    if asked["top_n"] is None:
+        asked["top_n"] = rows_of_terminal(console)
+    # It identifies rows by key, and needs a message when a record leaves.
+    flags = {*asked["options"].split(","), "oof"} - {"", "no_sowkey"}
+    asked["options"] = ",".join(sorted(flags))
+    messages = client.sow_and_delta_subscribe(topic, **asked)
+    title = topic if asked["filter"] is None else f"{topic} where {asked['filter']}"
+    order = None if asked["order_by"] is None else SortOrder(asked["order_by"])
+    with LiveTable(console, title, order) as live:
+        return take_each(messages, live.take, count)
+
+
+def _print_unreadable(unreadable: Mapping[str, Mapping[str, str]]) -> None:
+    """Print the records that were left out: for each topic the number, and the first of them with the reason."""
+    for topic, reasons in unreadable.items():
+        inform(f"{topic}: {len(reasons)} records cannot be read and were left out:")
+        for key, reason in list(reasons.items())[:_SHOWN_MAX]:
+            inform(f"  {key!r:.100}: {reason}")
+
+
+def _print(message: Message) -> None:
+    data(message.to_json())
