@@ -13,7 +13,7 @@ from operator import add, mul, sub, truediv
 from typing import Final
 
 from processor.filter.compare import comparison
-from processor.filter.function import Function
+from processor.filter.evaluation import Function
 from processor.filter.syntax_tree import Operator, Scalar
 from processor.filter.value import NAN, Number, is_finite, is_nan, number, scalar
 

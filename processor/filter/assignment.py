@@ -20,8 +20,7 @@ from processor.filter.value import PATH, read_path
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from processor.filter.evaluation import Evaluate
-    from processor.filter.function import Function
+    from processor.filter.evaluation import Evaluate, Function
     from processor.record import Value
 
 MISSING: Final = object()

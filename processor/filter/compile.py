@@ -10,9 +10,8 @@ from processor.errors import ConfigurationError, unknown_name
 from processor.filter import predicate
 from processor.filter.arithmetic import OF_FLOATS, negative, operation
 from processor.filter.compare import MIRRORED
-from processor.filter.evaluation import Evaluate, RecordMetadata, compile_path, within_budget
-from processor.filter.function import Function, find_function, function_names
-from processor.filter.functions import BUILT_IN
+from processor.filter.evaluation import Evaluate, Function, RecordMetadata, compile_path, within_budget
+from processor.filter.functions import find_function, function_names
 from processor.filter.limits import PATTERN_CHARACTERS_MAX, Estimate
 from processor.filter.parse import syntax_error
 from processor.filter.pattern import BadPattern, is_plain_pattern, replacer, search_steps, searcher
@@ -258,7 +257,7 @@ class Compiler:
 
     def _function(self, node: Call) -> Function:
         try:
-            function = find_function(node.name, BUILT_IN)
+            function = find_function(node.name)
         except ConfigurationError as error:
             raise syntax_error(self._text, node.at, str(error)) from None
         if node.name == "IF":
@@ -266,7 +265,7 @@ class Compiler:
                 self._text, node.at, f"IF takes 3 arguments; here it has {len(node.arguments) or 'none'}"
             )
         if function is None:
-            known = unknown_name("function", node.name[:_NAME_SHOWN_MAX], function_names(BUILT_IN))
+            known = unknown_name("function", node.name[:_NAME_SHOWN_MAX], function_names())
             raise syntax_error(self._text, node.at, known)
         count = len(node.arguments)
         if count < function.least or (function.most is not None and count > function.most):

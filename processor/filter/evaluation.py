@@ -1,4 +1,4 @@
-"""The evaluation of a compiled filter: the metadata of a record, the value at a path, and the budget of the work.
+"""The evaluation of a compiled filter: the metadata of a record, paths, functions, and the budget of the work.
 
 Counting would slow every filter down, and nearly none needs it. So an evaluation begins without: each operator and
 function may take a little work (`RecordMetadata.spend`). Where one asks for more, as for a long array, the evaluation
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from processor.filter.limits import (
@@ -215,3 +216,32 @@ def within_budget(compiled: Evaluate, steps: int) -> Evaluate:
             return evaluate(compiled, record, metadata)
 
     return call
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """One function, built in or not."""
+
+    name: str
+    """Its name, in capitals."""
+    call: Callable[..., Value]
+    """The function itself."""
+    least: int
+    """Fewest arguments."""
+    most: int | None
+    """Most arguments; None: any number."""
+    takes: str = "scalars"
+    """Its arguments: `scalars`, then NULL gives NULL without a call; `nulls`, scalars of which some may be NULL;
+    `arrays`, values as they are in the record; `metadata`, the metadata of the record."""
+    moves_by_itself: bool = False
+    """True if its value may be another one although nothing changed."""
+    is_counted: bool = False
+    """True if its work depends on the lengths of its arguments: the metadata, with the budget, come before them."""
+
+    def arity(self) -> str:
+        """The number of arguments it takes, in words."""
+        if self.most is None:
+            return f"{self.least} or more arguments"
+        if self.least == self.most:
+            return f"{self.least or 'no'} argument{'' if self.least == 1 else 's'}"
+        return f"{self.least} {'or' if self.most == self.least + 1 else 'to'} {self.most} arguments"

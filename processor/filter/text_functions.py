@@ -12,8 +12,7 @@ import re
 from typing import Final
 
 from processor.filter.arithmetic import operand
-from processor.filter.evaluation import RecordMetadata
-from processor.filter.function import Function
+from processor.filter.evaluation import Function, RecordMetadata
 from processor.filter.limits import SHORT_CHARACTERS, case_steps, find_steps
 from processor.filter.pattern import Replacer
 from processor.filter.syntax_tree import Scalar

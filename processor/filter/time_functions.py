@@ -13,8 +13,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from processor.filter.arithmetic import operand
-from processor.filter.evaluation import RecordMetadata
-from processor.filter.function import Function
+from processor.filter.evaluation import Function, RecordMetadata
 from processor.filter.limits import FORMAT_CHARACTERS_MAX
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import text_of

@@ -31,7 +31,7 @@ def check_queue(name: str, settings: QueueConfig, codec: Codec | None) -> None:
         ConfigurationError: it cannot be read, its records have no fields, or its answer changes by itself.
     """
     if _selected(name, settings) is not None and codec is not None:
-        from processor.filter.selection import require_fields  # noqa: PLC0415 - as in `_selected`
+        from processor.filter.filter import require_fields  # noqa: PLC0415 - as in `_selected`
 
         require_fields(f"queues.{name}.filter", settings.underlying, can_delta=codec.can_delta)
 
@@ -40,7 +40,7 @@ def _selected(name: str, settings: QueueConfig) -> Filter | None:
     """Compile the filter of a queue; None: it has every record."""
     if settings.filter is None:
         return None
-    from processor.filter.selection import compile_selection  # noqa: PLC0415 - rare, and costly to import on Spark
+    from processor.filter.filter import compile_selection  # noqa: PLC0415 - rare, and costly to import on Spark
 
     reason = "a record is looked at once, when it is merged"
     return compile_selection(f"queues.{name}.filter", settings.filter, changes_with=reason)
@@ -150,7 +150,7 @@ class QueueFiller:
     def _matches(self, selected: Filter, key: bytes | None, data: bytes, headers: Headers, body: Value) -> bool:
         if not selected.uses_metadata:
             return bool(selected.matches(body))
-        from processor.filter.selection import metadata_of_parts  # noqa: PLC0415 - as in `_selected`
+        from processor.filter.filter import metadata_of_parts  # noqa: PLC0415 - as in `_selected`
 
         metadata = metadata_of_parts(key, data, headers, self._context.name, self._context.now_ms)
         return bool(selected.matches(body, metadata))

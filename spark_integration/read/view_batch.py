@@ -17,7 +17,7 @@ from processor.codec import load_codec
 from processor.errors import ConfigurationError, RecordRejected
 from processor.filter import compile_filter
 from processor.filter.aggregate import compile_aggregates, compile_fields, plain
-from processor.filter.selection import metadata_of
+from processor.filter.filter import metadata_of
 from processor.filter.syntax_tree import JOINED_MARK
 from processor.values.key_text import group_key
 from spark_integration.foundation.arrow_records import HEADERS_DDL, records

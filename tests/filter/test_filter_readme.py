@@ -8,8 +8,7 @@ import pytest
 
 from processor.errors import FilterError
 from processor.filter import RecordMetadata, arithmetic, compile_expression, compile_filter, limits
-from processor.filter.function import GROUP
-from processor.filter.functions import BUILT_IN
+from processor.filter.functions import BUILT_IN, GROUP
 from processor.filter.grammar import GRAMMAR
 
 FOLDER = Path(__file__).parents[2] / "processor" / "filter"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from processor.errors import ConfigurationError
-from processor.filter.selection import compile_selection, metadata_of, require_fields, selects
+from processor.filter.filter import compile_selection, metadata_of, require_fields, selects
 from processor.record import Record
 from processor.subscriptions.request.subscribed_topic import key_text
 

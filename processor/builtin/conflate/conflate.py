@@ -14,7 +14,7 @@ from processor.builtin.conflate.delivery import Delivery, Reader
 from processor.builtin.conflate.pending import HEADERS_BYTES, UNREAD_MAX, PendingUpdates, pack_head
 from processor.config import ConflatedConfig
 from processor.errors import PartitionHeld, Stop, rejection
-from processor.filter.selection import compile_selection, require_fields, selects
+from processor.filter.filter import compile_selection, require_fields, selects
 from processor.merge import KeyFields
 from processor.wire.record_headers import NO_CONFLATE, is_at_once, plain_versions
 

@@ -9,7 +9,7 @@ from processor.builtin.view.definitions import check_fingerprint, check_source, 
 from processor.builtin.view.source import Source, compiled_filter
 from processor.builtin.view.stage_output import RowWriter, show_ready
 from processor.config import ViewConfig
-from processor.filter.selection import metadata_of
+from processor.filter.filter import metadata_of
 from processor.wire.record_headers import as_of_header
 
 if TYPE_CHECKING:

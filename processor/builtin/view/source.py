@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 from processor.api import RecordRejected
 from processor.api.builtin import builtin_context
 from processor.errors import PartitionHeld, Stop, rejection
-from processor.filter.selection import compile_selection, metadata_of
+from processor.filter.filter import compile_selection, metadata_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,7 +11,7 @@ from processor.builtin.view.definitions import aggregates_of, check_fingerprint,
 from processor.builtin.view.source import Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, show_ready
 from processor.config import ViewConfig
-from processor.filter.selection import metadata_of
+from processor.filter.filter import metadata_of
 from processor.values.key_text import group_key
 from processor.wire.record_headers import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value

@@ -15,8 +15,7 @@ from processor.filter.aggregate.group import COMBINED, FUNCTIONS, Aggregate, Com
 from processor.filter.compile import Compiler
 from processor.filter.evaluation import NO_METADATA, Evaluate, RecordMetadata
 from processor.filter.filter import Filter, compile_filter
-from processor.filter.function import function_names
-from processor.filter.functions import BUILT_IN
+from processor.filter.functions import function_names
 from processor.filter.parse import parse, syntax_error
 from processor.filter.syntax_tree import JOINED_MARK, Call, Node, Path, Scalar, children
 from processor.record import Value
@@ -89,11 +88,8 @@ class FieldsDefinition:
 class AggregateDefinition:
     """The aggregates of the records of each group."""
 
-    def __init__(
-        self, group_by: Mapping[str, str], fields: Mapping[str, str], having: str | None = None, *, noun: str = "fields"
-    ) -> None:
+    def __init__(self, group_by: Mapping[str, str], fields: Mapping[str, str], having: str | None) -> None:
         """Compile the definition; see `compile_aggregates`."""
-        self._noun = noun
         self.key: tuple[str, ...] = tuple(group_by.values())
         """The JSON Pointers of the rows' key fields, in order."""
         self._grouping = [column_of_path(_names(pointer)) for pointer in group_by]
@@ -195,7 +191,7 @@ class AggregateDefinition:
     def _field(self, pointer: str, text: str) -> _Field:
         path = _names(pointer)
         if path in self._key_paths:
-            raise ConfigurationError(f"{self._noun}: {pointer} is a field of `group_by` already; remove one of the two")
+            raise ConfigurationError(f"fields: {pointer} is a field of `group_by` already; remove one of the two")
         tree = self._over_results(pointer, text, _parsed(pointer, text))
         result = tree.parts[1] if isinstance(tree, Path) else None
         return _Field(pointer, path, _compiled(pointer, text, tree), result if isinstance(result, int) else None)
@@ -349,7 +345,7 @@ def _compiled(
 
 def _near_aggregate(call: Call) -> str:
     """Return a hint for an unknown function whose name is nearly that of an aggregate."""
-    if call.name in function_names(BUILT_IN):
+    if call.name in function_names():
         return ""
     close = _OTHER_SPELLINGS.get(call.name) or next(iter(get_close_matches(call.name, _ONE_ARGUMENT, 1, 0.7)), None)
     return "" if close is None else f"; the aggregate is {close}"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final, TypeAlias
 
 from processor.errors import FilterError
@@ -73,7 +73,7 @@ class Select:
         """The list that includes each place that at least one of these lists includes."""
         union = copy(selects[0])
         union.text = " or ".join(select.text for select in selects)
-        union.settle(reduce(_union, [select.root for select in selects]))
+        union.settle(reduce(partial(_combined, included=any), [select.root for select in selects]))
         return union
 
     @classmethod
@@ -81,7 +81,7 @@ class Select:
         """The list that includes each place that both lists include."""
         both = copy(one)
         both.text = f"({one.text}) and ({other.text})"
-        both.settle(_intersection(one.root, other.root))
+        both.settle(_combined(one.root, other.root, included=all))
         return both
 
     @property
@@ -142,26 +142,15 @@ def _rules(node: Node) -> list[Any]:
     return [node.included, {name: _rules(member) for name, member in node.members.items()}]
 
 
-def _union(one: Node, other: Node) -> Node:
-    """The union of two settled trees."""
-    union = Node()
-    union.included = one.included or other.included
+def _combined(one: Node, other: Node, included: Callable[[Iterable[object]], bool]) -> Node:
+    """The union (`any`) or the intersection (`all`) of two settled trees."""
+    combined = Node()
+    combined.included = included((one.included, other.included))
     for name in dict.fromkeys((*one.members, *other.members)):
-        member = _union(one.member(name), other.member(name))
-        if member.members or member.included is not union.included:
-            union.members[name] = member
-    return union
-
-
-def _intersection(one: Node, other: Node) -> Node:
-    """The intersection of two settled trees."""
-    both = Node()
-    both.included = one.included and other.included
-    for name in dict.fromkeys((*one.members, *other.members)):
-        member = _intersection(one.member(name), other.member(name))
-        if member.members or member.included is not both.included:
-            both.members[name] = member
-    return both
+        member = _combined(one.member(name), other.member(name), included)
+        if member.members or member.included is not combined.included:
+            combined.members[name] = member
+    return combined
 
 
 def _parse(text: str) -> Node:

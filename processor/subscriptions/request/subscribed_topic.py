@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 from processor.errors import RecordRejected, Stop
 from processor.filter import RecordMetadata
-from processor.filter.selection import metadata_of
+from processor.filter.filter import metadata_of
 from processor.record import Record
 from processor.values.key_text import text_of_key
 
