@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, cast
 
 from processor.config.kafka_names import KafkaNames, Role
-from processor.entry_points import find_installed, installed_names, load_installed
+from processor.entry_points import find_installed, load_installed
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Headers, Value
 from processor.values.kinds import FieldType
@@ -176,11 +176,6 @@ class Codec(ABC):
 
 GROUP = "sowstream.codecs"
 """The entry-point group: the name is the message type, the object a class or function that makes its `Codec`."""
-
-
-def codec_names() -> list[str]:
-    """The message types that are installed, sorted."""
-    return installed_names(GROUP)
 
 
 def load_codec(message_type: str, options: CodecOptions | None = None) -> Codec:

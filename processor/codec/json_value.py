@@ -11,6 +11,7 @@ import orjson
 
 from processor.codec.value_checks import brief, step_to
 from processor.record import Value
+from processor.values.instant import timestamp_text
 
 _INT_MIN: Final = -(2**63)
 _INT_END: Final = 2**64
@@ -90,14 +91,5 @@ def _shown(value: Value) -> Value:
     if isinstance(value, bytes | bytearray | memoryview):
         return b64encode(value).decode()
     if type(value).__name__ == "Timestamp" and hasattr(value, "to_datetime"):  # MessagePack's: has nanoseconds.
-        return _iso(value)
+        return timestamp_text(value)
     return str(value)
-
-
-def _iso(timestamp: Value) -> str:
-    """MessagePack's timestamp, whose year may be beyond Python's."""
-    try:
-        whole = type(timestamp)(timestamp.seconds).to_datetime().strftime("%Y-%m-%dT%H:%M:%S")
-    except (ValueError, OverflowError):
-        return str(timestamp)
-    return f"{whole}.{timestamp.nanoseconds:09d}Z" if timestamp.nanoseconds else f"{whole}Z"

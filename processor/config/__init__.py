@@ -8,18 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from processor.config.config import Config
-    from processor.config.derived_topics import JoinConfig, QueueConfig, ViewConfig
-    from processor.config.reading import load, settings_of
+    from processor.config.config import Config, load, settings_of
+    from processor.config.derived_topics import QueueConfig, ViewConfig
     from processor.config.runtime import RuntimeConfig
-    from processor.config.section import ApplicationId, IntervalS, Properties, Section, TopicName
+    from processor.config.section import ApplicationId
     from processor.config.topic import (
         EXPLICIT_KEY,
-        PRESETS,
         ConflatedConfig,
-        ProcessorConfig,
         SchemaConfig,
-        SequenceGroupConfig,
         StepConfig,
         TopicConfig,
     )
@@ -29,42 +25,26 @@ _HOMES = {
     "Config": "config",
     "ConflatedConfig": "topic",
     "EXPLICIT_KEY": "topic",
-    "IntervalS": "section",
-    "JoinConfig": "derived_topics",
-    "PRESETS": "topic",
-    "ProcessorConfig": "topic",
-    "Properties": "section",
     "QueueConfig": "derived_topics",
     "RuntimeConfig": "runtime",
     "SchemaConfig": "topic",
-    "Section": "section",
-    "SequenceGroupConfig": "topic",
     "StepConfig": "topic",
     "TopicConfig": "topic",
-    "TopicName": "section",
     "ViewConfig": "derived_topics",
-    "load": "reading",
-    "settings_of": "reading",
+    "load": "config",
+    "settings_of": "config",
 }
 
 __all__ = [
     "EXPLICIT_KEY",
-    "PRESETS",
     "ApplicationId",
     "Config",
     "ConflatedConfig",
-    "IntervalS",
-    "JoinConfig",
-    "ProcessorConfig",
-    "Properties",
     "QueueConfig",
     "RuntimeConfig",
     "SchemaConfig",
-    "Section",
-    "SequenceGroupConfig",
     "StepConfig",
     "TopicConfig",
-    "TopicName",
     "ViewConfig",
     "load",
     "settings_of",

@@ -134,19 +134,6 @@ def consumer(kafka: Mapping[str, str], *, group: str) -> dict[str, Any]:
     }
 
 
-def share_member(kafka: Mapping[str, str], *, group: str, records_max: int) -> dict[str, Any]:
-    """Settings of a consumer of a queue: a member of a share group that decides about each record itself.
-
-    What a share group delivers, and from where, are settings of the group at the brokers.
-    """
-    return {
-        **common(kafka),
-        "group.id": group,
-        "share.acknowledgement.mode": "explicit",
-        "max.poll.records": str(records_max),
-    }
-
-
 def is_new_protocol(kafka: Mapping[str, str]) -> bool:
     """Return whether the brokers assign the partitions (KIP-848), and not the members."""
     return kafka.get("group.protocol", "classic").lower() == "consumer"

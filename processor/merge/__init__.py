@@ -16,7 +16,7 @@ from processor.merge.delta import apply_delta, check_removable, diff, removal_pa
 from processor.merge.fold import Merge, MergePolicy, compile_merge, insert, merge
 from processor.merge.grouped_update import GroupedUpdate
 from processor.merge.key import KeyFields
-from processor.merge.rules import Rules, compile_rules, rule_names
+from processor.merge.rules import Rules, compile_rules
 from processor.values.kinds import strictly_equal
 from processor.values.pointer import Touched
 
@@ -39,7 +39,6 @@ __all__ = [
     "removal_paths",
     "remove_path",
     "remove_paths",
-    "rule_names",
     "strictly_equal",
     "touch",
 ]

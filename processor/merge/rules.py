@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Final, TypeAlias, cast
 
-from processor.entry_points import find_installed, installed_names, load_installed
+from processor.entry_points import find_installed, load_installed
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.merge import builtin_rules
 from processor.merge.builtin_rules import ORDERED, Rule, WhenLate
@@ -102,11 +102,6 @@ class FieldRule:
 def one_of(kinds: Iterable[str]) -> str:
     """Kinds of values in words: `array or text`."""
     return " or ".join(sorted(kinds))
-
-
-def rule_names() -> list[str]:
-    """The merge rules that are installed, sorted."""
-    return installed_names(GROUP)
 
 
 def load_rule(name: str) -> Rule:

@@ -2,12 +2,19 @@
 
 `family` defines the topics of one SOW topic's family, and the two that all families share. The other modules compare
 topics as they are with topics as they should be, and return problems, each with its remedy: `checks` runs all rules
-before a worker starts, `changes` those for a running worker. `processor.installation` reads and writes the records of
+before a worker starts, and those for a running worker. `processor.installation` reads and writes the records of
 the two shared topics.
 """
 
-from processor.topics.changes import changes, grown, rebuild_steps, recreated
-from processor.topics.checks import control_problems, directory_problems, problems
+from processor.topics.checks import (
+    changes,
+    control_problems,
+    directory_problems,
+    grown,
+    problems,
+    rebuild_steps,
+    recreated,
+)
 from processor.topics.durability import COMPACTION_LAG_MS, internal_problems, kept_ms
 from processor.topics.problem import ActualTopic, Problem
 

@@ -212,7 +212,7 @@ class Time:
         value = self.value
         if isinstance(value, date | time):
             return value.isoformat()
-        return _timestamp_text(value) if hasattr(value, "nanoseconds") else str(value)
+        return timestamp_text(value) if hasattr(value, "nanoseconds") else str(value)
 
     def __repr__(self) -> str:
         return f"Time({self})"
@@ -250,7 +250,7 @@ _read_and_kept: Final = lru_cache(maxsize=1024)(_read_month_or_time)
 """A time in a filter is compared with every record, and read once."""
 
 
-def _timestamp_text(value: Value) -> str:
+def timestamp_text(value: Value) -> str:
     """MessagePack's timestamp, of nanoseconds; its year may be beyond Python's."""
     try:
         whole = type(value)(value.seconds).to_datetime().strftime("%Y-%m-%dT%H:%M:%S")

@@ -232,11 +232,6 @@ def read_removed(text: bytes | None) -> tuple[str, ...]:
     return tuple(pointers)
 
 
-def removed_text(headers: Headers | None) -> bytes | None:
-    """Return the header `removed` of a delta as it came; None where there is none."""
-    return last_value(headers, Name.REMOVED)
-
-
 def command_of(headers: Headers | None) -> str | None:
     """Return the command of a delta on a topic without a SOW; None where it is the topic's default.
 

@@ -16,7 +16,7 @@ import pytest
 from pydantic import BaseModel
 
 from processor.client import AsyncClient, Client, TopicInfo
-from processor.client.publish.plain_value import plain_value
+from processor.client.publish.outbox import plain_value
 from processor.client.publish.publish_many import PART_MAX, ManyRecords
 from processor.errors import PublishRejected, RecordRejected, SowstreamError
 from tests.client.family import Family

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from processor.codec.contract import GROUP, codec_names
+from processor.codec.contract import GROUP
+from processor.entry_points import installed_names
 from processor.errors import RecordRejected
 from tests.codec.specimens import SPECIMENS, codec_of, strict
 
@@ -35,7 +36,7 @@ VARIANTS = {"protobuf-presence"}
 
 def test_every_installed_type_is_tried():
     """Every installed message type has a specimen; a new type needs one."""
-    assert set(codec_names()) - ELSEWHERE == set(SPECIMENS) - VARIANTS
+    assert set(installed_names(GROUP)) - ELSEWHERE == set(SPECIMENS) - VARIANTS
 
 
 @ALL
@@ -170,7 +171,7 @@ ROWS = dict(re.findall(r"^\| `([\w-]+)` \| (yes|no) \|", TEXT, re.MULTILINE))
 def test_the_table_has_the_installed_types_and_no_others():
     """The table lists exactly the installed types, under their names in the settings."""
     assert GROUP in TEXT
-    assert sorted(ROWS) == codec_names()
+    assert sorted(ROWS) == installed_names(GROUP)
 
 
 def test_the_table_marks_the_types_with_deltas():

@@ -7,7 +7,7 @@ import yaml
 from pydantic import ValidationError
 
 from processor.config import Config, TopicConfig, load
-from processor.config.reading import misspelt
+from processor.config.config import misspelt
 from processor.errors import ConfigurationError
 from processor.topics.family import MESSAGE_MAX_BYTES
 from processor.wire.command import KEY_BYTES_MAX, PASSED_BYTES_MAX

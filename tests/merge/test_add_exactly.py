@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from processor.codec.avro.schema import marked
 from processor.errors import RecordRejected
-from processor.merge.add_exactly import exact_sum, exact_sum_in_kind
+from processor.merge.builtin_rules import exact_sum, exact_sum_in_kind
 
 INTS = st.integers(-(2**63), 2**64 - 1)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)

@@ -9,7 +9,8 @@ import pytest
 
 from processor import entry_points
 from processor.errors import ConfigurationError, RecordRejected, Stop
-from processor.merge import MergePolicy, compile_rules, insert, merge, rule_names
+from processor.merge import MergePolicy, compile_rules, insert, merge
+from processor.merge.rules import GROUP
 from tests.merge.applying import change
 
 BUILT_IN = ["append", "first", "max", "min", "replace", "sum", "union"]
@@ -25,7 +26,7 @@ def merged_value(name, old, new):
 
 def test_the_rules_of_the_specification_are_installed():
     """The seven rules of the specification are installed as entry points."""
-    assert set(BUILT_IN) <= set(rule_names())
+    assert set(BUILT_IN) <= set(entry_points.installed_names(GROUP))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 
 from processor.client.publish.deleting import Selection
-from processor.client.publish.outbox import PublishOptions
-from processor.client.publish.plain_value import PLAIN, plain_value
+from processor.client.publish.outbox import PLAIN, PublishOptions, plain_value
 from processor.client.publish.publish_many import ManyRecords
 from processor.errors import RecordRejected
 
@@ -16,8 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from processor.client.publish.outbox import DeleteArguments, OnAck, PublishArguments
-    from processor.client.publish.plain_value import Default
+    from processor.client.publish.outbox import Default, DeleteArguments, OnAck, PublishArguments
     from processor.client.publish.publish_many import OnProgress, OnReject
     from processor.kafka.clients.publisher import Delivered
     from processor.record import Command, Value

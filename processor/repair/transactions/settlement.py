@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _ASK_TIMEOUT_S: Final = 15.0
 _WATCH_S: Final = 3.0  # A worker that runs a partition with input commits several times within it.
-_WATCH_PAUSE_S: Final = 0.05
 
 
 class Idleness:
