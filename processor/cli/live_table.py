@@ -18,7 +18,6 @@ from processor.merge import apply_delta
 from processor.subscriptions.request.record_order import SortOrder
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from processor.client import Message
@@ -120,9 +119,7 @@ class LiveTable:
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def take(self, message: Message) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from processor.config import Config
@@ -60,9 +59,7 @@ class FullRecords:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._reader is not None:
             self._reader.close()
 
@@ -170,11 +167,9 @@ class DeadLetterReplay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.waiting.__exit__(kind, error, trace)
-        self._whole.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self.waiting.__exit__(*error)
+        self._whole.__exit__(*error)
         try:
             if self._producer.is_open:
                 # Not left to the broker's timeout: until then readers would wait at the open transaction.

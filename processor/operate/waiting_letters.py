@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
@@ -117,9 +116,7 @@ class WaitingLetters:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cut.close()
         self._reader.close()
 

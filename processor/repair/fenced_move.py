@@ -27,7 +27,6 @@ from processor.wire.control import ALL_PARTITIONS, WORKERS, Fence, Key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from types import TracebackType
     from typing import Self
 
     from processor.config.kafka_names import KafkaNames
@@ -101,9 +100,7 @@ class FencedMove:
             failed.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._producer.close()
         self._reader.close()
 

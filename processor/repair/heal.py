@@ -33,7 +33,6 @@ from processor.wire.record_headers import command_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-    from types import TracebackType
     from typing import Self
 
     from processor.config import Config
@@ -241,9 +240,7 @@ class Heal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._log.close()
         self._group.close()
         try:

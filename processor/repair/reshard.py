@@ -46,7 +46,6 @@ from processor.wire.partition_marks import LIVES_NAME, InputPosition, highest_ve
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import TracebackType
     from typing import Self, TypeAlias
 
     from processor.config import Config
@@ -139,9 +138,7 @@ class Reshard:
             self._resources = resources.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._resources.close()
 
     def run(self) -> Resharded:

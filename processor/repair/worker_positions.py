@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
@@ -88,9 +87,7 @@ class WorkerPositions:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._reader.close()
 
     def read(self) -> list[PartitionPosition]:

@@ -11,7 +11,6 @@ from processor.kafka.python_client import client_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from types import TracebackType
 
     Result = TypeVar("Result")
 
@@ -208,9 +207,7 @@ class TransactionAdmin:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(self._errors.KafkaError):
             self.close()
 
