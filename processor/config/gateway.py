@@ -136,11 +136,6 @@ class GatewayConfig(Section):
         assert match is not None
         return match["host"].strip("[]"), int(match["port"])
 
-    @property
-    def is_local(self) -> bool:
-        """True if only this machine's own programs reach it."""
-        return _is_local(self.address[0])
-
     @model_validator(mode="after")
     def _is_guarded(self) -> GatewayConfig:
         match = _ADDRESS.fullmatch(self.listen)

@@ -61,7 +61,6 @@ class GroupedUpdate:
         """The record before, for the merge that follows; None when it is used up."""
         self._record = {} if record is None else record
         self._nulls, self._depth = null_policy, merge_depth or _ANY_DEPTH
-        self._stamps = stamps
         trees = _trees(stamps)
         self._states = [GroupState(group, self._record, message, trees.get(group.by, True)) for group in groups]
         self.gone: list[str] = []

@@ -21,7 +21,6 @@ COMMAND: Final = Name.COMMAND
 REMOVE: Final = Name.REMOVE
 CLIENT: Final = Name.CLIENT
 SEQUENCE: Final = Name.SEQUENCE
-REPLAY_OF: Final = Name.REPLAY_OF
 
 NUMBER_PATTERN: Final = r"\A[0-9]{1,19}\z"
 """The digits of a number as a regular expression of Java, whose `$` would allow a line break at the end."""

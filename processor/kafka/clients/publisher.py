@@ -46,11 +46,6 @@ class Publisher:
         # Held while a thread that is not sending runs delivery callbacks. A callback may flush.
         self._serving = threading.RLock()
 
-    @property
-    def pending(self) -> int:
-        """The number of records sent that Kafka has not acknowledged yet."""
-        return len(self._producer)
-
     def send(
         self,
         topic: str,

@@ -86,11 +86,6 @@ class UpdateHistory:
         self._marks: deque[tuple[int, dict[int, int]]] = deque(maxlen=_MARKS_MAX)
         self._ends: dict[bytes, int] = {}
 
-    @property
-    def kept_bytes(self) -> int:
-        """The approximate memory that it takes."""
-        return self._bytes
-
     def begin(self, partition: int, offset: int) -> None:
         """Begin with the updates of a partition from an offset on."""
         self._partitions[partition] = _Partition(offset)
