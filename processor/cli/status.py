@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from processor.hosting.pipeline import Pipeline
     from processor.installation.control_topic import ControlEntries
     from processor.installation.hold import Outcome
-    from processor.installation.pipeline_status import PartitionStatus, PipelineStatus
-    from processor.installation.status_report import StatusReport
+    from processor.installation.pipeline_status import PartitionStatus, PipelineStatus, StatusReport
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.groups import Member
 
@@ -44,7 +43,7 @@ def status(
     have their names without the UUID, and columns that are empty in all rows are left out; `sowstream -v status` shows
     the whole names.
     """
-    from processor.installation.status_report import status_report  # noqa: PLC0415
+    from processor.installation.pipeline_status import status_report  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     report = status_report(tree, topics or [])

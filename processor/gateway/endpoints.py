@@ -22,7 +22,7 @@ from processor.gateway.problems import PRIVATE, problem
 from processor.gateway.sessions.client_subscription import words_of
 from processor.gateway.sessions.host import FrameSender, complete_behind
 from processor.gateway.sessions.session import Session
-from processor.installation.status_report import status_report
+from processor.installation.pipeline_status import status_report
 from processor.subscriptions import SubscriptionSpec, parse_options
 from processor.subscriptions.request.subscribe_options import FLAGS, FORMS, Options
 from processor.subscriptions.request.subscriber_message import MessageBuilder

@@ -7,8 +7,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from processor.gateway import endpoints
-from processor.installation.pipeline_status import PartitionStatus, PipelineStatus, Status
-from processor.installation.status_report import StatusReport
+from processor.installation.pipeline_status import PartitionStatus, PipelineStatus, Status, StatusReport
 from processor.kafka.admin.groups import Member
 from processor.wire.control import Notice
 from tests.gateway.memory import MemoryWorld

@@ -10,8 +10,7 @@ import pytest
 from processor.errors import ConfigurationError
 from processor.gateway import endpoints
 from processor.gateway.access.entitlements import Entitlements
-from processor.installation.pipeline_status import Status
-from processor.installation.status_report import StatusReport, status_report
+from processor.installation.pipeline_status import Status, StatusReport, status_report
 from processor.merge import KeyFields
 from tests.gateway.running import PATIENCE_S
 from tests.gateway.test_rights import RIGHTS, Guarded, guarded  # noqa: F401 - A fixture.
