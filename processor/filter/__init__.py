@@ -9,12 +9,13 @@ looked at. README.md beside this file has the language for those who write filte
 
 from processor.filter.assignment import MISSING, Assignment, PreviousRecord, compile_assignments
 from processor.filter.evaluation import RecordMetadata
-from processor.filter.filter import Filter, compile_expression, compile_filter
+from processor.filter.filter import Expression, Filter, compile_expression, compile_filter
 from processor.filter.parse import compile_work
 
 __all__ = [
     "MISSING",
     "Assignment",
+    "Expression",
     "Filter",
     "PreviousRecord",
     "RecordMetadata",
