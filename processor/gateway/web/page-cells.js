@@ -1,4 +1,4 @@
-// The values of the page's cells: where they are in a record, how they are shown, and the values that texts stand for.
+// The values of the page's cells: where they are in a record, how they are shown, copied and saved, and the values that texts stand for.
 import { Decimal, parse, SowstreamError, stringify } from './sowstream.js';
 
 const DECIMALS_MAX = 8;
@@ -7,6 +7,11 @@ const PLAIN_NUMBER = /^(-?)(\d+)(\.\d+)?$/;
 const GROUPED_NUMBER = /^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$/;
 const FIGURE_SPACE = '\u2007'; // As wide as a digit.
 const POINT_SPACE = '\u2008'; // As wide as a decimal point.
+const LOCAL_MINUTE = new Intl.DateTimeFormat('sv', { dateStyle: 'short', timeStyle: 'short' }); // As ISO 8601 has it.
+const CSV_ROWS_MAX = 100_000;
+const KEPT_MS = 60_000;
+/** The column of the key, and the order by it. */
+export const KEY = 'SOW_KEY()';
 
 /** True for a field whose numbers are names: they have no groups of three, and no sum. */
 export const isName = (path) => /(^|[_/])ids?$|Id$/.test(path);
@@ -60,12 +65,9 @@ export function formatted(value, { isName = false, decimals = 0 } = {}) {
 }
 
 function localTime(text) {
-  const [, , seconds = '', fraction = ''] = INSTANT.exec(text);
-  const at = new Date(text.replace(',', '.').replace(fraction.replace(',', '.'), ''));
-  if (Number.isNaN(at.getTime())) return text;
-  const two = (number) => String(number).padStart(2, '0');
-  const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
-  return `${day} ${two(at.getHours())}:${two(at.getMinutes())}${seconds}${fraction}`; // Each zone of today is whole minutes off.
+  const [, minute, seconds = '', fraction = '', zone] = INSTANT.exec(text);
+  const at = new Date(minute + zone); // Each zone of today is whole minutes off.
+  return Number.isNaN(at.getTime()) ? text : `${LOCAL_MINUTE.format(at)}${seconds}${fraction}`;
 }
 
 /** The value that a text stands for, of the kind of the value that it is to replace. */
@@ -73,9 +75,35 @@ export function typed(text, held) {
   const kind = kindOf(held);
   if (kind === 'string') return text;
   let value;
-  try { value = parse(text); } catch { value = undefined; }
+  try { value = parse(text); } catch { /* A text. */ }
   if (kind === 'null' || kind === 'undefined') return value === undefined ? text : value;
   if (kindOf(value) === kind) return value;
   const hint = kind === 'boolean' ? ' Write true or false.' : kind === 'number' && GROUPED_NUMBER.test(text) ? ` Write ${text.replaceAll(',', '')}.` : '';
   throw new SowstreamError('bad_request', `The field holds ${kind === 'array' ? 'an' : 'a'} ${kind}, and ${text || 'nothing'} is none.${hint}`);
+}
+
+/** Copy a text. */
+export async function copy(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch { throw new SowstreamError('refused', 'The browser did not let the page copy: it needs https, or localhost.'); }
+}
+
+function csvCell(value) {
+  const text = shownText(value);
+  return /[",\r\n]/.test(text) || text !== text.trim() ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/** Save the records that match as CSV: in the order and the columns of the grid, with values as they are in the topic. */
+export async function saveCsv(window, topic, paths) {
+  if ((window.total ?? 0) > CSV_ROWS_MAX) {
+    const [total, most] = [window.total, CSV_ROWS_MAX].map((number) => number.toLocaleString('en'));
+    throw new SowstreamError('too_many', `${total} records match, and a CSV has at most ${most}: narrow the filter, or use "sowstream sow".`);
+  }
+  const head = paths.map((path) => (path === KEY ? 'key' : path.slice(1)));
+  const rows = (await window.readAll()).map(({ sow_key: key, data }) => paths.map((path) => (path === KEY ? key : valueAt(data, path))));
+  const lines = [head, ...rows].map((values) => `${values.map(csvCell).join(',')}\r\n`);
+  const href = URL.createObjectURL(new Blob(lines, { type: 'text/csv' }));
+  Object.assign(document.createElement('a'), { href, download: `${topic}.csv` }).click();
+  setTimeout(() => URL.revokeObjectURL(href), KEPT_MS);
 }

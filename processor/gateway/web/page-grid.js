@@ -1,11 +1,21 @@
-// The grid of the page: AG Grid Community over a live window. The grid scrolls over places; the window fills those in sight.
-import { decimalsOf, filterPath, formatted, isName, leaves, shownKind, shownText, typed } from './page-cells.js';
+// The grids of the page, by AG Grid Community: the one of a topic over a live window, which fills the places in sight, and the operators' one.
+import { decimalsOf, filterPath, formatted, isName, KEY, leaves, shownKind, shownText, typed } from './page-cells.js';
+import { clock, element } from './page-record.js';
 
 const BLOCK_ROWS = 500;
 const FIELDS_MAX = 200;
 const REST = 4; // Drawing takes a quarter of the time at most.
-const BLANK = Object.freeze({ key: undefined, record: null, version: 0, values: {}, texts: {}, moves: {} });
-const KEY = 'SOW_KEY()'; // The column of the key, and the order by it.
+const ASK_MS = 5000;
+const NUMBERS = new Set(['partition', 'offset', 'lag']);
+const WIDTHS = { topic: 4, partition: 3, worker: 6, offset: 3, lag: 2, held: 3, since: 6, 'what to do': 8 };
+
+/** A row of the grid: a record, its values and their texts by path, and where numbers went. */
+function rowOf({ key, record, version = 0 }) {
+  const data = { key, record, version, values: { [KEY]: key }, texts: { [KEY]: key }, moves: {} };
+  for (const [path, value] of leaves(record)) [data.values[path], data.texts[path]] = [value, shownText(value)];
+  return data;
+}
+const BLANK = Object.freeze(rowOf({ record: {} }));
 
 /** An order by a column, with its words of the filter language. */
 const ordered = ({ path, isFalling }) => ({ path, isFalling, text: `${path === KEY ? KEY : filterPath(path)}${isFalling ? ' DESC' : ''}` });
@@ -22,7 +32,10 @@ export function gridOf(element, options) {
 }
 
 export class Grid {
-  #api; #window = null; #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null; #restsUntil = 0;
+  #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null; #restsUntil = 0;
+
+  /** The live window of the query; null before the first one. */
+  window = null;
 
   /**
    * @param {HTMLElement} element
@@ -31,7 +44,9 @@ export class Grid {
    */
   constructor(element, calls) {
     this.#calls = calls;
-    this.#api = gridOf(element, {
+    const arranged = ({ source, finished = true }) => { if (finished && !source.startsWith('grid')) calls.layout(this.layout); };
+    /** AG Grid's own. */
+    this.api = gridOf(element, {
       rowModelType: 'infinite',
       cacheBlockSize: BLOCK_ROWS,
       maxBlocksInCache: 20,
@@ -50,64 +65,65 @@ export class Grid {
       overlayNoRowsTemplate: '<span></span>',
       onViewportChanged: () => this.#look(),
       onModelUpdated: () => this.draw(),
-      onSortChanged: ({ source }) => { if (source === 'uiColumnSorted') this.#calls.order(this.#sorted()); },
-      onColumnMoved: (event) => this.#arranged(event, event.finished),
-      onColumnResized: (event) => this.#arranged(event, event.finished),
-      onColumnPinned: (event) => this.#arranged(event, true),
-      onColumnVisible: (event) => this.#arranged(event, true),
-      onCellEditRequest: (event) => this.#edited(event),
-      onCellEditingStopped: () => { this.#calls.refused(''); this.draw(); },
+      onSortChanged: ({ source }) => { if (source === 'uiColumnSorted') calls.order(this.#sorted()); },
+      onColumnMoved: arranged,
+      onColumnResized: arranged,
+      onColumnPinned: arranged,
+      onColumnVisible: arranged,
+      onCellEditRequest: ({ data, colDef: { colId: path }, newValue, oldValue }) => {
+        const text = newValue ?? '';
+        if (text !== (oldValue ?? '')) calls.edit({ key: data.key, path, text, held: data.values[path], version: data.version });
+      },
+      onCellEditingStopped: () => { calls.refused(''); this.draw(); },
       onCellKeyDown: (event) => this.#pressed(event),
-      onCellClicked: ({ data }) => { if (data?.key !== undefined) this.#calls.open(data.key, false); },
+      onCellClicked: ({ data }) => { if (data?.key !== undefined) calls.open(data.key, false); },
     });
   }
-
-  get api() { return this.#api; }
 
   /** The fields that were seen, as JSON Pointers. */
   get fields() { return [...this.#fields.keys()]; }
 
   /** The order as the user sorted: `{path, isFalling, text}`, the first one first. */
   #sorted() {
-    const sorted = this.#api.getColumnState().filter(({ sort }) => sort).sort((one, other) => one.sortIndex - other.sortIndex);
+    const sorted = this.api.getColumnState().filter(({ sort }) => sort).sort((one, other) => one.sortIndex - other.sortIndex);
     return sorted.map(({ colId, sort }) => ordered({ path: colId, isFalling: sort === 'desc' }));
   }
 
   /** The columns as the user has arranged them: `{path, isHidden, isPinned, width}`. */
-  get layout() { return this.#api.getColumnState().map(({ colId, hide, pinned, width }) => ({ path: colId, isHidden: Boolean(hide), isPinned: Boolean(pinned), width })); }
+  get layout() { return this.api.getColumnState().map(({ colId, hide, pinned, width }) => ({ path: colId, isHidden: Boolean(hide), isPinned: Boolean(pinned), width })); }
 
   /** The paths of the visible columns, from the left. */
-  get shownPaths() { return this.#api.getAllDisplayedColumns().map((column) => column.getColId()); }
+  get shownPaths() { return this.api.getAllDisplayedColumns().map((column) => column.getColId()); }
 
   /** Show another topic. The window is made from the order, by the function. */
   begin(topic, { order = [], layout = [] }, open) {
-    this.#window?.close();
+    this.window?.close();
     this.#topic = topic;
     this.#fields = new Map();
     this.#layout = layout;
     this.#painted.clear();
-    this.#api.setGridOption('columnDefs', []);
+    this.api.setGridOption('columnDefs', []);
     this.#order = order;
     for (const { path } of layout) if (path !== KEY) this.#learn(path, null);
     this.#define();
-    this.#api.setRowCount(0, true);
-    this.#window = open(order.map(ordered));
+    this.api.setRowCount(0, true);
+    this.window = open(order.map(ordered));
   }
 
-  get window() { return this.#window; }
-
   /** True if the rows in sight are those of the window, and the window is that of the query. */
-  get isSettled() { return Boolean(this.#window?.isSettled) && !this.#isDue; }
+  get isSettled() { return Boolean(this.window?.isSettled) && !this.#isDue; }
 
   /** Show totals below the rows; none: undefined. */
   total(record) {
-    this.#api.setGridOption('pinnedBottomRowData', record ? [{ ...rowOf({ record }), values: { ...rowOf({ record }).values, [this.#topic.key[0]]: 'total' } }] : []);
+    const row = record && rowOf({ record });
+    if (row) row.values[this.#topic.key[0]] = 'total';
+    this.api.setGridOption('pinnedBottomRowData', row ? [row] : []);
   }
 
   /** Hide or show a column, or pin it. */
   arrange(path, { isHidden, isPinned }) {
-    if (isHidden !== undefined) this.#api.setColumnsVisible([path], !isHidden);
-    if (isPinned !== undefined) this.#api.setColumnsPinned([path], isPinned ? 'left' : null);
+    if (isHidden !== undefined) this.api.setColumnsVisible([path], !isHidden);
+    if (isPinned !== undefined) this.api.setColumnsPinned([path], isPinned ? 'left' : null);
   }
 
   pause(isPaused) { this.#isPaused = isPaused; this.draw(); }
@@ -119,7 +135,7 @@ export class Grid {
     const next = (now) => {
       if (now < this.#restsUntil) { requestAnimationFrame(next); return; }
       this.#isDue = false;
-      if (this.#isPaused || !this.#window) return;
+      if (this.#isPaused || !this.window) return;
       this.#paint();
       this.#restsUntil = now + REST * (performance.now() - now);
     };
@@ -127,31 +143,31 @@ export class Grid {
   }
 
   /** Scroll to the first row. */
-  toTop() { if (this.#window?.total) this.#api.ensureIndexVisible(0, 'top'); }
+  toTop() { if (this.window?.total) this.api.ensureIndexVisible(0, 'top'); }
 
   #look() {
     this.#restsUntil = 0; // What scrolls into sight does not wait.
-    const [first, last] = [this.#api.getFirstDisplayedRowIndex(), this.#api.getLastDisplayedRowIndex()];
-    if (this.#window && last >= first && first >= 0) this.#window.show(first, last);
+    const [first, last] = [this.api.getFirstDisplayedRowIndex(), this.api.getLastDisplayedRowIndex()];
+    if (this.window && last >= first && first >= 0) this.window.show(first, last);
     this.draw();
   }
 
   #paint() {
-    const { first, rows, total } = this.#window;
-    if (this.#api.getEditingCells().length) return; // No row moves away below an edit.
+    const { first, rows, total } = this.window;
+    if (this.api.getEditingCells().length) return; // No row moves away below an edit.
     if (this.#learnt !== rows) for (const row of rows) this.learn(row.record);
     this.#learnt = rows;
     if (this.#isNew) this.#define();
-    if (total !== undefined && this.#api.getDisplayedRowCount() !== total) this.#api.setRowCount(total, true);
-    const from = Math.max(0, this.#api.getFirstDisplayedRowIndex());
-    const to = this.#api.getLastDisplayedRowIndex();
+    if (total !== undefined && this.api.getDisplayedRowCount() !== total) this.api.setRowCount(total, true);
+    const from = Math.max(0, this.api.getFirstDisplayedRowIndex());
+    const to = this.api.getLastDisplayedRowIndex();
     for (const [at, node] of this.#painted) {
       if (at >= from && at <= to) continue;
       node.setData(BLANK); // What is not in sight is not kept up to date.
       this.#painted.delete(at);
     }
     for (let at = from; at <= to; at += 1) {
-      const node = this.#api.getDisplayedRowAtIndex(at);
+      const node = this.api.getDisplayedRowAtIndex(at);
       if (!node?.data) continue; // Its block comes, and this is called again.
       this.#fill(node, rows[at - first]);
       this.#painted.set(at, node);
@@ -161,7 +177,7 @@ export class Grid {
   #fill(node, row) {
     const before = node.data;
     if (!row) { if (before !== BLANK) node.setData(BLANK); return; }
-    const { record, version } = this.#window.newest(row);
+    const { record, version } = this.window.newest(row);
     const isSame = before.key === row.key;
     if (isSame && before.record === record && before.version === version) return;
     const data = rowOf({ key: row.key, record, version });
@@ -194,7 +210,7 @@ export class Grid {
     field.length = Math.max(field.length, text.length);
     if (decimals <= field.decimals) return;
     field.decimals = decimals; // The points of the column stand further to the left.
-    if (!this.#isNew) this.#api.refreshCells({ columns: [path], force: true, suppressFlash: true });
+    if (!this.#isNew) this.api.refreshCells({ columns: [path], force: true, suppressFlash: true });
   }
 
   /** Define the columns: those of the layout as it says, then the others as they appeared. */
@@ -205,8 +221,8 @@ export class Grid {
     const arranged = this.#layout.filter(({ path }) => names.includes(path));
     const placed = [...arranged.map(({ path }) => path), ...names.filter((path) => !arranged.some((one) => one.path === path))];
     const isKeyShown = !this.#topic.isGrouped && (key.length !== 1 || this.#topic.groups);
-    const defined = new Set((this.#api.getColumnDefs() ?? []).map(({ colId }) => colId));
-    this.#api.setGridOption('columnDefs', placed.map((path) => {
+    const defined = new Set((this.api.getColumnDefs() ?? []).map(({ colId }) => colId));
+    this.api.setGridOption('columnDefs', placed.map((path) => {
       const column = this.#column(path);
       if (defined.has(path)) return column;
       const own = arranged.find((one) => one.path === path);
@@ -226,17 +242,17 @@ export class Grid {
   #column(path) {
     const field = this.#fields.get(path);
     const isNamed = path === KEY || this.#topic.key.includes(path) || isName(path);
-    const valueOf = (data) => (path === KEY ? data.key : data.values[path]);
+    const isNumber = field?.kind === 'number';
     return {
       colId: path,
       headerName: path === KEY ? 'key' : path.slice(1),
       headerTooltip: path === KEY ? 'The key of the record' : path,
-      headerClass: field?.kind === 'number' ? 'ag-right-aligned-header' : undefined,
-      valueGetter: ({ data }) => (data ? (path === KEY ? data.key : data.values[path] === null ? null : data.texts[path]) : undefined),
-      valueFormatter: ({ data }) => (data ? formatted(valueOf(data), { isName: isNamed, decimals: this.#fields.get(path)?.decimals }) : ''),
+      headerClass: isNumber ? 'ag-right-aligned-header' : undefined,
+      valueGetter: ({ data }) => (data?.values[path] === null ? null : data?.texts[path]),
+      valueFormatter: ({ data }) => (data ? formatted(data.values[path], { isName: isNamed, decimals: this.#fields.get(path)?.decimals }) : ''),
       equals: (one, other) => one === other,
-      tooltipValueGetter: ({ data }) => (data && (shownKind(valueOf(data)) === 'time' || shownText(valueOf(data)).length > 24) ? shownText(valueOf(data)) : undefined),
-      cellClass: ({ data }) => (data ? [`kind-${shownKind(valueOf(data))}`, field?.kind === 'number' ? 'ag-right-aligned-cell' : ''] : ''),
+      tooltipValueGetter: ({ data }) => (shownKind(data?.values[path]) === 'time' || data?.texts[path]?.length > 24 ? data.texts[path] : undefined),
+      cellClass: ({ data }) => [`kind-${shownKind(data?.values[path])}`, isNumber ? 'ag-right-aligned-cell' : ''],
       cellClassRules: { up: ({ data }) => data?.moves[path] === 'up', down: ({ data }) => data?.moves[path] === 'down' },
       editable: ({ data }) => path !== KEY && this.#topic.publish && !this.#topic.key.includes(path) && data?.key !== undefined,
       cellEditor: 'agTextCellEditor',
@@ -249,37 +265,56 @@ export class Grid {
     };
   }
 
-  #edited({ data, colDef: { colId: path }, newValue, oldValue }) {
-    const text = newValue ?? '';
-    if (text === (oldValue ?? '')) return;
-    this.#calls.edit({ key: data.key, path, text, held: data.values[path], version: data.version });
-  }
-
-  #arranged(event, isFinished) {
-    if (isFinished && event.source !== 'api' && event.source !== 'gridOptionsChanged' && event.source !== 'gridInitializing') this.#calls.layout(this.layout);
-    else if (event.source === 'api' && (event.type === 'columnVisible' || event.type === 'columnPinned')) this.#calls.layout(this.layout);
-  }
-
   #pressed({ data, column, event }) {
     const isCommand = event.ctrlKey || event.metaKey;
-    if (data?.key === undefined || this.#api.getEditingCells().length) return;
+    if (data?.key === undefined || this.api.getEditingCells().length) return;
     if (event.key === ' ' && !isCommand) { event.preventDefault(); this.#calls.open(data.key, true); }
-    else if (isCommand && event.key.toLowerCase() === 'c' && !String(getSelection())) {
-      const path = column.getColId();
-      this.#calls.copied(path === KEY ? data.key : data.texts[path] ?? '');
-    }
+    else if (isCommand && event.key.toLowerCase() === 'c' && !String(getSelection())) this.#calls.copied(data.texts[column.getColId()] ?? '');
   }
-}
-
-/** A row of the grid: a record, its values and their texts by path, and where numbers went. */
-function rowOf({ key, record, version = 0 }) {
-  const data = { key, record, version, values: {}, texts: {}, moves: {} };
-  for (const [path, value] of leaves(record)) [data.values[path], data.texts[path]] = [value, shownText(value)];
-  return data;
 }
 
 /** The first width of a column in pixels: room for its name, and for the values that were seen. */
 function width(path, { kind, length = 8, decimals = 0 } = {}, isNarrow = false) {
   const room = kind === 'time' ? 23 : kind === 'number' ? length * 1.25 + Math.min(decimals, 8) + 2 : length; // Totals are longer.
   return Math.min(isNarrow ? 150 : 280, Math.max(60, Math.round(7.5 * Math.max(path.length + 1, room) + 28)));
+}
+
+/** The rows of the table: one for each partition, as `sowstream status` has them. */
+function statusRows({ pipelines }) {
+  return pipelines.flatMap(({ name, fence, partitions }) => partitions.map((part) => ({
+    topic: name,
+    partition: part.partition,
+    // A worker's own name has a UUID at its end.
+    worker: part.owner ? part.owner.instance ?? part.owner.client_id.replace(/-[0-9a-f]{32}$/, '') : fence ? 'none: fence' : 'no worker',
+    offset: part.offset,
+    lag: part.lag_records ?? part.lag,
+    held: part.held?.reason ?? '',
+    since: part.held ? new Date(part.held.since).toLocaleString() : '',
+    'what to do': part.held?.to_do ?? '',
+  })));
+}
+
+/** The operators' tab: what `sowstream status` shows, asked for again every few seconds while it is open. Returns a function that opens or closes it. */
+export function statusTab(root, ask) {
+  const part = (name) => root.querySelector(`[data-part=${name}]`);
+  let [api, timer] = [null, 0];
+  async function follow() {
+    try {
+      const status = await ask();
+      api ??= gridOf(part('partitions'), {
+        columnDefs: Object.entries(WIDTHS).map(([field, flex]) => ({ field, headerName: field, flex, tooltipField: field, type: NUMBERS.has(field) ? 'rightAligned' : undefined })),
+        getRowId: ({ data }) => `${data.topic} ${data.partition}`,
+      });
+      api.setGridOption('rowData', statusRows(status));
+      const held = status.pipelines.flatMap(({ partitions }) => partitions).filter((one) => one.held).length;
+      part('summary').textContent = `${status.application_id}: ${status.is_well ? 'nothing is held' : `${held} partitions are held`}, at ${clock()}`;
+      part('notes').replaceChildren(...status.notes.map((note) => element('li', {}, note)));
+    } catch (error) { part('summary').textContent = error.message; }
+    if (!root.hidden) timer = setTimeout(follow, ASK_MS);
+  }
+  return (isShown) => {
+    root.hidden = !isShown;
+    clearTimeout(timer);
+    if (isShown) follow();
+  };
 }

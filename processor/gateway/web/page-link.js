@@ -4,23 +4,24 @@ const THEME = 'sowstream.theme';
 /** Each pane is a connection, and holds the rows of its window. */
 export const PANES_MAX = 8;
 
+const asked = (hash) => new URLSearchParams(hash.replace(/^#/, ''));
 const escaped = (path) => path.replace(/[%,:]/g, encodeURIComponent);
 const plain = (text) => text.replace(/%25|%2C|%3A/g, decodeURIComponent);
 
 /** Read a link: `{isStatus, topic, filter, search, order: [{path, isFalling}], layout: [{path, isHidden, isPinned, width}], record,
  * groups: [path], figure, hasTotals}`. */
 export function readLink(hash) {
-  const asked = new URLSearchParams(hash.replace(/^#/, ''));
-  const items = (name) => (asked.get(name) || '').split(',').filter(Boolean);
+  const link = asked(hash);
+  const items = (name) => (link.get(name) || '').split(',').filter(Boolean);
   return {
-    isStatus: asked.has('status'),
-    topic: asked.get('topic') || '',
-    filter: asked.get('filter') || '',
-    search: asked.get('search') || '',
-    record: asked.get('record') ?? undefined,
+    isStatus: link.has('status'),
+    topic: link.get('topic') || '',
+    filter: link.get('filter') || '',
+    search: link.get('search') || '',
+    record: link.get('record') ?? undefined,
     groups: items('groups').map(plain),
-    figure: asked.get('figure') || 'SUM',
-    hasTotals: asked.has('totals'),
+    figure: link.get('figure') || 'SUM',
+    hasTotals: link.has('totals'),
     order: items('order').map((item) => ({ path: plain(item.replace(/^-/, '')), isFalling: item.startsWith('-') })),
     layout: items('columns').map((item) => {
       const [, marks, path, width] = /^([!*]*)([^:]*):?(\d*)$/.exec(item) ?? [];
@@ -49,8 +50,8 @@ export const deskLink = (links, isStacked = false) => `desk.html#${new URLSearch
 
 /** Read the link of a page with several panes. */
 export function readDesk(hash) {
-  const asked = new URLSearchParams(hash.replace(/^#/, ''));
-  return { links: asked.getAll('pane').slice(0, PANES_MAX).map((link) => `#${link}`), isStacked: asked.has('stacked') };
+  const desk = asked(hash);
+  return { links: desk.getAll('pane').slice(0, PANES_MAX).map((link) => `#${link}`), isStacked: desk.has('stacked') };
 }
 
 function kept(name, otherwise) {
@@ -77,8 +78,7 @@ export function followTheme(button) {
   const isDark = () => (chosen ? chosen === 'dark' : system.matches);
   const show = () => {
     document.documentElement.dataset.look = isDark() ? 'dark' : 'light';
-    button.textContent = isDark() ? '☀' : '☾';
-    button.setAttribute('aria-pressed', String(isDark()));
+    [button.textContent, button.ariaPressed] = isDark() ? ['☀', 'true'] : ['☾', 'false'];
   };
   button.addEventListener('click', () => { keep(THEME, chosen = isDark() ? 'light' : 'dark'); show(); });
   system.addEventListener('change', show);

@@ -1,16 +1,27 @@
-// The page's panel of one record: its fields, its last updates with their senders, and the rows that left the view.
-import { formatted, leaves, quoted, shownText, valueAt } from './page-cells.js';
+// One record of the page: the panel with its fields and its last updates, the edits of its fields, and rows that left the view.
+import { formatted, leaves, nested, quoted, shownText, typed, valueAt } from './page-cells.js';
+import { SowstreamError, stringify } from './sowstream.js';
 
 const UPDATES_MAX = 20;
 const RECORDS_MAX = 500;
 const LEFT_MAX = 50;
+const TRIES_MAX = 5;
 const WORDS = { match: 'does not match any more', deleted: 'was deleted', expired: 'expired', entitlement: 'may not be seen any more' };
+
+export const $ = (id) => document.getElementById(id);
 
 /** An element with its properties and what it contains. */
 export function element(tag, properties, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
   made.append(...children);
   return made;
+}
+
+/** A button that is pressed or not; it calls with its new state, and returns a function that sets it. */
+export function toggle(button, pressed) {
+  const press = (isPressed) => { button.ariaPressed = String(isPressed); pressed(isPressed); };
+  button.addEventListener('click', () => press(button.ariaPressed !== 'true'));
+  return press;
 }
 
 /** Ask the user for a token. */
@@ -23,71 +34,64 @@ export function askToken() {
   return new Promise((done) => { dialog.addEventListener('close', () => { dialog.remove(); done(token.value); }); });
 }
 
-const clock = (instant) => (instant ? formatted(instant).slice(11, 23) : '');
+/** The time of day of an instant. */
+export const clock = (instant = Date.now()) => new Date(instant).toTimeString().slice(0, 8);
 
 export class RecordPanel {
-  #root; #view = null; #updates = new Map(); #shown = null; #names = [];
+  #root; #view = null; #updates = new Map();
 
   constructor(root) { this.#root = root; }
 
   /** The key of the record that is shown. */
-  get key() { return this.#shown ?? undefined; }
+  key;
 
   /** Keep the last updates of the records in view, so that they are there when one of them is opened. */
-  remember(changes) {
-    for (const { key, type, message, removed } of changes) {
-      if (type !== 'update' || !message || key === this.#shown) continue;
-      this.#add(key, message, removed);
-    }
-  }
+  remember(changes) { for (const change of changes) if (change.key !== this.key) this.#add(change); }
 
-  #add(key, message, removed) {
-    const updates = this.#updates.get(key) ?? [];
+  #add({ key, type, message, removed }) {
+    if (type !== 'update' || !message) return;
+    const updates = [{ message, removed }, ...this.#updates.get(key) ?? []].slice(0, UPDATES_MAX);
     this.#updates.delete(key);
     this.#updates.set(key, updates);
-    updates.unshift({ message, removed });
-    updates.length = Math.min(updates.length, UPDATES_MAX);
     if (this.#updates.size > RECORDS_MAX) this.#updates.delete(this.#updates.keys().next().value);
   }
 
   forget() { this.#updates.clear(); this.close(); }
 
-  open(connection, { topic, key: names }, key) {
-    this.#view?.close();
-    this.#shown = key;
-    this.#names = names;
+  open(connection, topic, key) {
+    this.close();
+    this.key = key;
     this.#root.hidden = false;
-    const view = connection.view(topic, { filter: `SOW_KEY() = ${quoted(key)}`, timestamp: true });
-    this.#view = view;
-    const draw = () => { if (this.#view === view) this.#draw(view, key); };
+    const view = this.#view = connection.view(topic.topic, { filter: `SOW_KEY() = ${quoted(key)}`, timestamp: true });
+    const draw = () => { if (this.#view === view) this.#draw(view, topic.key); };
     view.addEventListener('ready', draw);
-    view.addEventListener('change', ({ changes }) => {
-      for (const { type, message, removed } of changes) if (type === 'update') this.#add(key, message, removed);
-      draw();
-    });
-    view.addEventListener('error', ({ error }) => this.#root.querySelector('[data-part=state]').textContent = error.message);
+    view.addEventListener('change', ({ changes }) => { for (const change of changes) this.#add(change); draw(); });
+    view.addEventListener('error', ({ error }) => this.#show('state', error.message));
     draw();
   }
 
-  #draw(view, key) {
-    const record = view.get(key);
-    this.#root.querySelector('h2').textContent = key;
-    const state = record ? `version ${view.version(key)}` : view.rows === undefined && !view.subscription.isLive ? 'is read' : 'There is no such record any more.';
-    this.#root.querySelector('[data-part=state]').textContent = state;
-    const fields = [...leaves(record ?? {})].map(([path, value]) => element('tr', {}, element('th', {}, path.slice(1)), element('td', {}, formatted(value, { isName: true }))));
-    this.#root.querySelector('[data-part=fields]').replaceChildren(...fields);
-    const updates = (this.#updates.get(key) ?? []).map(({ message, removed }) => {
-      const sets = message.delta ? [...leaves(message.data)].filter(([path]) => !this.#names.includes(path)).map(([path, value]) => `${path.slice(1)} = ${formatted(value, { isName: true })}`) : ['whole record'];
-      const sender = [...Object.entries(message.headers ?? {}).map(([name, text]) => `${name}: ${text}`), message.correlation_id ?? ''].filter(Boolean);
+  #show(part, ...content) { this.#root.querySelector(`[data-part=${part}]`).replaceChildren(...content); }
+
+  #draw(view, names) {
+    const record = view.get(this.key);
+    const isRead = view.rows !== undefined || view.subscription.isLive;
+    const text = (value) => formatted(value, { isName: true });
+    this.#show('key', this.key);
+    this.#show('state', record ? `version ${view.version(this.key)}` : isRead ? 'There is no such record any more.' : 'is read');
+    this.#show('fields', ...[...leaves(record ?? {})].map(([path, value]) => element('tr', {}, element('th', {}, path.slice(1)), element('td', {}, text(value)))));
+    this.#show('updates', ...(this.#updates.get(this.key) ?? []).map(({ message, removed }) => {
+      const sets = message.delta ? [...leaves(message.data)].filter(([path]) => !names.includes(path)).map(([path, value]) => `${path.slice(1)} = ${text(value)}`) : ['whole record'];
+      const sender = [...Object.entries(message.headers ?? {}).map(([name, value]) => `${name}: ${value}`), message.correlation_id ?? ''].filter(Boolean);
       const words = [...sets, ...(removed ?? []).map((path) => `${path.slice(1)} removed`)].join(', ');
-      return element('li', {}, element('time', {}, clock(message.timestamp)), element('span', {}, words), ...(sender.length ? [element('small', {}, `from ${sender.join(', ')}`)] : []));
-    });
-    this.#root.querySelector('[data-part=updates]').replaceChildren(...updates);
+      const time = element('time', {}, message.timestamp ? formatted(message.timestamp).slice(11, 23) : '');
+      return element('li', {}, time, element('span', {}, words), ...(sender.length ? [element('small', {}, `from ${sender.join(', ')}`)] : []));
+    }));
   }
 
   close() {
     this.#view?.close();
-    this.#view = this.#shown = null;
+    this.#view = null;
+    this.key = undefined;
     this.#root.hidden = true;
   }
 }
@@ -100,7 +104,61 @@ export function listLeft(list, { key, reason, record, last }, { filter, order })
     if (!filter || !last || isSame([...leaves({ ...record, ...last })].map(([path]) => path))) return false;
     if (!isSame(order.map(({ path }) => path))) words += ', or stands elsewhere';
   } else if (!words) return false;
-  list.prepend(element('li', {}, `${new Date().toTimeString().slice(0, 8)} ${key} ${words}`));
+  list.prepend(element('li', {}, `${clock()} ${key} ${words}`));
   while (list.children.length > LEFT_MAX) list.lastChild.remove();
   return true;
+}
+
+const conflict = (text) => new SowstreamError('conflict', text);
+
+/** The edits of the page: each is a delta on the condition of the record's version, and can be undone. */
+export class Edits {
+  #calls; #undone = [];
+
+  /** @param {{publish: Function, read: Function, changed: Function}} calls publish a delta, read the records of a filter; called after each edit */
+  constructor(calls) { this.#calls = calls; }
+
+  /** The number of edits that were made. */
+  count = 0;
+
+  get canUndo() { return this.#undone.length > 0; }
+
+  forget() { this.#undone = []; this.#calls.changed(); }
+
+  /** Write one field of a record that is there: with its version, so that one which was deleted meanwhile stays so. */
+  async #write(key, path, value, version) {
+    for (let expected = version, tries = 1; ; tries += 1) {
+      try {
+        await this.#calls.publish(nested(path, value), { allowMerge: true, key, expectVersion: expected, ack: 'processed' });
+        this.count += 1;
+        return;
+      } catch (error) {
+        expected = error.ack?.version;
+        if (error.reason !== 'conflict' || tries === TRIES_MAX) throw error;
+        if (!expected) throw conflict('The record was deleted meanwhile.');
+      }
+    }
+  }
+
+  /** Write the value that a text stands for, of the kind of the value that the cell holds. */
+  async save({ key, path, text, held, version }) {
+    const value = typed(text, held);
+    await this.#write(key, path, value, version);
+    this.#undone.push({ key, path, value, held });
+    this.#calls.changed();
+  }
+
+  /** Write back what stood in a cell before the last edit, if it still has the value of that edit. */
+  async undo() {
+    const edit = this.#undone.pop();
+    this.#calls.changed();
+    if (!edit) return;
+    const { key, path, value, held } = edit;
+    const name = `${path.slice(1)} of ${key}`;
+    const [row] = await this.#calls.read(`SOW_KEY() = ${quoted(key)}`);
+    if (!row) throw conflict('The record was deleted meanwhile.');
+    if (stringify([valueAt(row.data, path) ?? null]) !== stringify([value])) throw conflict(`${name} was changed by another one meanwhile.`);
+    if (held === undefined) throw conflict(`${name} was not there before, and a delta removes no field.`);
+    await this.#write(key, path, held, row.version);
+  }
 }

@@ -1,5 +1,5 @@
 // The rows of a topic that the page can show: a window over the topic in its order, which follows the topic.
-import { kindOf, shownText, valueAt } from './page-cells.js';
+import { KEY, kindOf, shownText, valueAt } from './page-cells.js';
 
 const ORDER_MS = 200;
 const SPARE_ROWS = 20;
@@ -24,13 +24,15 @@ export class LiveWindow {
     this.#topic = topic;
     this.#query = query;
     this.#calls = calls;
-    /** The picture: the index of its first row, and its rows as `{key, record, version}`. */
-    this.first = 0;
-    this.rows = [];
-    /** The number of records that match; undefined before the first answer. */
-    this.total = undefined;
     this.#open();
   }
+
+  /** The picture: the index of its first row, and its rows as `{key, record, version}`. */
+  first = 0;
+  rows = [];
+
+  /** The number of records that match; undefined before the first answer. */
+  total;
 
   get filter() { return this.#query.filter; }
 
@@ -40,17 +42,17 @@ export class LiveWindow {
   /** True if the picture is of the rows and the query that were asked for last, and no change of their order is known. */
   get isSettled() { return !this.#isStale && !this.#isReading && this.#moved.size === 0 && this.#pictured === this.#wanted; }
 
-  get #wanted() { return JSON.stringify([this.#query.filter, this.#range]); }
+  get #wanted() { return JSON.stringify(this.#range); }
 
   /** The words of the filter language for the order. */
-  get orderBy() { return this.#query.order.map(({ text }) => text).join(', ') || 'SOW_KEY()'; }
+  get orderBy() { return this.#query.order.map(({ text }) => text).join(', ') || KEY; }
 
-  get #range() { return { ...this.#query.options, orderBy: this.orderBy, skip: this.#asked.first, top: this.#asked.count }; }
+  get #range() { return { ...this.#ordered, skip: this.#asked.first, top: this.#asked.count }; }
+
+  get #ordered() { return { ...this.#query.options, filter: this.filter || undefined, orderBy: this.orderBy }; }
 
   #open() {
-    const { filter } = this.#query;
-    const view = this.#connection.view(this.#topic, { filter: filter || undefined, ...this.#range, timestamp: true });
-    this.#view = view;
+    const view = this.#view = this.#connection.view(this.#topic, { ...this.#range, timestamp: true });
     view.addEventListener('change', ({ changes }) => this.#changed(changes));
     view.addEventListener('rows', () => { if (view.rows !== this.total) this.reread(); });
     view.addEventListener('ready', () => this.reread());
@@ -70,17 +72,14 @@ export class LiveWindow {
   /** Ask another query, from its first row on; a wrong one changes nothing, and its error is thrown. */
   async replace(query) {
     const [before, asked] = [this.#query, this.#asked];
-    const next = { ...before, ...query };
-    this.#query = next;
+    const next = this.#query = { ...before, ...query };
     this.#asked = { first: 0, count: asked.count };
-    if (this.#view.subscription.isOver) this.#open();
-    else {
-      try {
-        await this.#view.replace({ filter: query.filter || '', ...this.#range });
-      } catch (error) {
-        if (this.#query === next) [this.#query, this.#asked] = [before, asked];
-        throw error;
-      }
+    try {
+      if (this.#view.subscription.isOver) this.#open();
+      else await this.#view.replace({ ...this.#range, filter: this.filter });
+    } catch (error) {
+      if (this.#query === next) [this.#query, this.#asked] = [before, asked];
+      throw error;
     }
     this.reread();
   }
@@ -93,13 +92,10 @@ export class LiveWindow {
     while (this.#isStale && !this.#isClosed && this.#connection.state === 'open') {
       this.#isStale = false;
       this.#isReading = true;
-      const { filter } = this.#query;
-      const range = this.#range;
-      const wanted = this.#wanted;
-      let rows;
-      try {
-        rows = await this.#connection.sow(this.#topic, { filter: filter || undefined, ...range });
-      } catch { this.#isStale ||= this.#connection.state === 'open' && !this.#view.subscription.isOver; }
+      const [range, wanted] = [this.#range, this.#wanted];
+      const rows = await this.#connection.sow(this.#topic, range).catch(() => {
+        this.#isStale ||= this.#connection.state === 'open' && !this.#view.subscription.isOver;
+      });
       this.#isReading = false;
       if (rows && wanted !== this.#wanted) continue; // Others are wanted by now.
       if (rows && !this.#isClosed) {
@@ -150,7 +146,7 @@ export class LiveWindow {
   }
 
   /** All records that match, in the order. */
-  readAll() { return this.#connection.sow(this.#topic, { filter: this.filter || undefined, ...this.#query.options, orderBy: this.orderBy }); }
+  readAll() { return this.#connection.sow(this.#topic, this.#ordered); }
 
   close() {
     this.#isClosed = true;

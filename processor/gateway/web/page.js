@@ -1,36 +1,42 @@
 // The page of the gateway: a live grid over any topic. Here are its connection, its query and its buttons.
-import { filterPath, leaves } from './page-cells.js';
-import { Edits } from './page-edits.js';
-import { copy, saveCsv } from './page-files.js';
-import { completeFields, forgetSample, hintOf, searchFilter } from './page-filter.js';
-import { Grid } from './page-grid.js';
-import { FIGURES, followTotals, groupFilter, groupOptions } from './page-groups.js';
+import { copy, filterPath, leaves, saveCsv } from './page-cells.js';
+import { Grid, statusTab } from './page-grid.js';
 import { deskLink, followTheme, readLink, savedViews, saveView, writeLink } from './page-link.js';
-import { askToken, element, listLeft, RecordPanel } from './page-record.js';
-import { StatusTab } from './page-status.js';
+import { completeFields, FIGURES, followTotals, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from './page-queries.js';
+import { $, askToken, clock, Edits, element, listLeft, RecordPanel, toggle } from './page-record.js';
 import { LiveWindow } from './page-window.js';
 import { Connection, SowstreamError } from './sowstream.js';
 
 const PING_MS = 2000;
 const LIFE_MS = 5000;
 const TYPING_MS = 300;
+const AGAIN_MS = 2000;
+const STATES = { open: 'connected', silent: 'no sign of life', waiting: 'connection lost, trying again' };
 
-const $ = (id) => document.getElementById(id);
 /** The page around this one, if this is one pane of several. */
 const desk = parent === window ? null : parent.sowstreamDesk;
-const state = { connection: null, grid: null, topics: [], topic: null, filter: '', search: '', asks: 0, filters: new Map(), layout: [], groups: [], figure: FIGURES[0], hasTotals: false, token: desk?.token, updates: 0, lags: [], left: 0 };
+/** `view` is what the link has of the page, but for the order and the record. */
+const state = { connection: null, grid: null, topics: [], topic: null, view: readLink(''), asks: 0, views: new Map(), token: desk?.token, updates: 0, lags: [], left: 0 };
 const panel = new RecordPanel($('record'));
-const statusTab = new StatusTab($('status'), () => state.connection.status());
-const edits = state.edits = new Edits(
-  (data, options) => state.connection.publish(state.topic.topic, data, options),
-  (filter) => state.connection.sow(state.topic.topic, { filter }),
-  () => { $('undo').disabled = !edits.canUndo; },
-);
+const showStatus = statusTab($('status'), () => state.connection.status());
+const edits = state.edits = new Edits({
+  publish: (data, options) => state.connection.publish(state.topic.topic, data, options),
+  read: (filter) => state.connection.sow(state.topic.topic, { filter }),
+  changed: () => { $('undo').disabled = !edits.canUndo; },
+});
 
 function message(text) { $('fault').textContent = text; }
 
-/** The text of an error; the caret of a filter's error stands below its place. */
-const describe = (error) => (error instanceof SowstreamError ? error.message : String(error));
+/** Show an error; the caret of a filter's error stands below its place. */
+const fail = (error, before = '') => message(before + (error instanceof SowstreamError ? error.message : String(error)));
+
+/** Do something, and show why it failed. */
+async function attempt(before, work) {
+  try {
+    await work();
+    message('');
+  } catch (error) { fail(error, before); }
+}
 
 function openConnection() {
   state.connection?.close();
@@ -42,7 +48,7 @@ function openConnection() {
 }
 
 function showState(name) {
-  const text = { open: 'connected', silent: 'no sign of life', waiting: 'connection lost, trying again' }[name] || name;
+  const text = STATES[name] ?? name;
   if ($('state').textContent !== text) $('state').textContent = text;
   $('state').dataset.state = name;
 }
@@ -54,12 +60,29 @@ function showLife() {
   if (!connection?.heardAt) return;
   const age = Date.now() - connection.heardAt;
   const isGone = age > LIFE_MS || connection.state === 'waiting';
-  $('age').textContent = isGone ? `${Math.floor(age / 1000)} s, at ${new Date(connection.heardAt).toTimeString().slice(0, 8)}` : `${Math.floor(age / 1000)} s`;
+  $('age').textContent = `${Math.floor(age / 1000)} s${isGone ? `, at ${clock(connection.heardAt)}` : ''}`;
   document.body.dataset.life = isGone ? 'gone' : 'there';
   if (connection.state === 'open') showState(isGone ? 'silent' : 'open');
   if (age > PING_MS && !isAsking) {
     isAsking = true;
     connection.ping().catch(() => {}).then(() => { isAsking = false; showLife(); });
+  }
+}
+
+/** The topics that may be read, once they and the token can be had. */
+async function readTopics() {
+  for (;;) {
+    try {
+      return (await state.connection.topics()).filter((topic) => topic.read);
+    } catch (error) {
+      if (error.reason === 'refused' || /token/.test(error.message)) {
+        state.token = await (desk ? desk.ask(state.token) : askToken());
+        openConnection(); // One whose token was refused has ended.
+      } else {
+        fail(error);
+        await new Promise((done) => setTimeout(done, AGAIN_MS));
+      }
+    }
   }
 }
 
@@ -69,23 +92,12 @@ async function start() {
     return;
   }
   openConnection();
-  for (;;) {
-    try {
-      state.topics = (await state.connection.topics()).filter((topic) => topic.read);
-      break;
-    } catch (error) {
-      if (error.reason === 'refused' || /token/.test(error.message)) {
-        state.token = await (desk ? desk.ask(state.token) : askToken());
-        openConnection(); // One whose token was refused has ended.
-      }
-      else { message(describe(error)); await new Promise((done) => setTimeout(done, 2000)); }
-    }
-  }
+  state.topics = await readTopics();
   $('topic').replaceChildren(...state.topics.map(({ topic }) => new Option(topic, topic)));
   if (!state.topics.length) { message('There is no topic that you may read.'); return; }
   state.grid = new Grid($('grid'), {
     order: (order) => ask({ order }),
-    layout: (layout) => { state.layout = layout; keepLink(); listColumns(); },
+    layout: (layout) => { state.view.layout = layout; keepLink(); listColumns(); },
     edit: (edit) => attempt('The change was not made. ', () => edits.save(edit)),
     refused: message,
     open: openRow,
@@ -93,8 +105,8 @@ async function start() {
   });
   follow();
   const headers = state.token ? { authorization: `Bearer ${state.token}` } : {};
-  const answer = await fetch('v1/topics', { headers }).then((one) => one.json()).catch(() => ({}));
-  $('operate').hidden = !answer.operator;
+  const { operator } = await fetch('v1/topics', { headers }).then((answer) => answer.json()).catch(() => ({}));
+  $('operate').hidden = !operator;
   const library = await fetch('adapters/node_modules/@perspective-dev/viewer/dist/cdn/perspective-viewer.js', { method: 'HEAD' }).catch(() => null);
   $('analyse').hidden = !library?.ok;
 }
@@ -104,31 +116,26 @@ async function follow(link = readLink(location.hash)) {
   showTab(link.isStatus);
   if (link.isStatus && state.topic) return;
   const topic = state.topics.find((one) => one.topic === link.topic) ?? state.topics[0];
-  const { groups, layout, hasTotals, search } = link;
   const figure = FIGURES.includes(link.figure) ? link.figure : FIGURES[0];
+  const view = { ...link, topic: topic.topic, filter: link.filter.trim(), figure };
   const asks = state.asks += 1;
-  Object.assign(state, { topic, filter: link.filter.trim(), search, layout, groups, figure, hasTotals, left: 0 });
+  Object.assign(state, { topic, view, left: 0 });
   $('left').replaceChildren();
   edits.forget();
-  $('topic').value = topic.topic;
-  $('filter').value = link.filter;
-  $('search').value = search;
-  $('figure').value = figure;
-  $('totals').checked = hasTotals;
   panel.forget();
+  for (const name of ['topic', 'filter', 'search', 'figure']) $(name).value = view[name];
+  $('totals').checked = view.hasTotals;
   message(link.topic && link.topic !== topic.topic ? `There is no topic ${link.topic} that you may read; this is ${topic.topic}.` : '');
-  let { filter } = state;
+  let { filter } = view;
   let options = {};
   try {
-    filter = await searchFilter(state.connection, topic.topic, filter, search);
-    if (groups.length) options = await groupOptions(state.connection, topic, { filter, paths: groups, figure });
-  } catch (error) { message(describe(error)); }
+    filter = await searchFilter(state.connection, topic.topic, filter, view.search);
+    if (view.groups.length) options = await groupOptions(state.connection, topic, { filter, paths: view.groups, figure });
+  } catch (error) { fail(error); }
   if (asks !== state.asks) return; // Another link was followed meanwhile.
-  const shown = options.projection ? { topic: topic.topic, key: groups, isGrouped: true, publish: false } : topic;
-  state.grid.begin(shown, link, (order) => new LiveWindow(state.connection, topic.topic, { filter, order, options }, {
-    rows: drawn, changes: changed, error: (error) => message(describe(error)),
-  }));
-  if (link.record !== undefined && !groups.length) panel.open(state.connection, topic, link.record);
+  const shown = options.projection ? { topic: topic.topic, key: view.groups, isGrouped: true, publish: false } : topic;
+  state.grid.begin(shown, link, (order) => new LiveWindow(state.connection, topic.topic, { filter, order, options }, { rows: drawn, changes: changed, error: fail }));
+  if (link.record !== undefined && !view.groups.length) panel.open(state.connection, topic, link.record);
   listColumns();
   retotal();
   if (!link.isStatus && (!link.topic || link.topic === topic.topic)) keepLink();
@@ -140,11 +147,11 @@ async function retotal() {
   endTotals?.();
   endTotals = null;
   state.grid.total(undefined);
-  const { topic, figure, hasTotals, grid: { window } } = state;
+  const { topic, view: { figure, hasTotals }, grid: { window } } = state;
   if (!hasTotals) return;
   await attempt('', async () => {
-    const isAsked = () => state.hasTotals && state.grid.window === window && state.figure === figure;
-    const end = await followTotals(state.connection, topic, { filter: window.filter, figure }, (record) => { if (isAsked()) state.grid.total(record); }, (error) => message(describe(error)));
+    const isAsked = () => state.view.hasTotals && state.grid.window === window && state.view.figure === figure;
+    const end = await followTotals(state.connection, topic, { filter: window.filter, figure }, (record) => { if (isAsked()) state.grid.total(record); }, fail);
     if (isAsked()) endTotals = end;
     else end();
   });
@@ -152,12 +159,12 @@ async function retotal() {
 
 /** Open a record, or of a group its records. */
 function openRow(key, isAsked) {
-  const { groups, connection, topic, grid } = state;
-  if (groups.length) {
+  const { view, connection, topic, grid } = state;
+  if (view.groups.length) {
     const row = grid.window.rows.find((one) => one.key === key);
     if (!isAsked || !row) return;
-    const filter = groupFilter(grid.window.filter, groups, Object.fromEntries(leaves(row.record)));
-    location.hash = writeLink({ topic: topic.topic, filter, hasTotals: state.hasTotals, figure: state.figure });
+    const filter = groupFilter(grid.window.filter, view.groups, Object.fromEntries(leaves(row.record)));
+    location.hash = writeLink({ topic: topic.topic, filter, hasTotals: view.hasTotals, figure: view.figure });
   } else if (isAsked || panel.key !== undefined) {
     panel.open(connection, topic, key);
     keepLink();
@@ -167,43 +174,21 @@ function openRow(key, isAsked) {
 /** Group by other fields, or with other figures. */
 function regroup() {
   const groups = [...$('groups').querySelectorAll('input:checked')].map(({ value }) => value);
-  const { topic, filter, search } = state;
-  follow({ topic: topic.topic, filter, search, order: [], layout: [], groups, figure: $('figure').value, hasTotals: $('totals').checked });
-}
-
-/** The fields by which records can be grouped: those of the topic, also while groups are shown. */
-function listGroups() {
-  const fields = [...new Set([...state.groups, ...(state.groups.length ? state.ungrouped ?? [] : state.grid.fields)])];
-  if (!state.groups.length) state.ungrouped = fields;
-  $('groups').replaceChildren(...fields.filter((path) => /^[\w/]+$/.test(path)).map((path) => {
-    const box = element('input', { type: 'checkbox', value: path, checked: state.groups.includes(path) });
-    return element('label', {}, box, path.slice(1));
-  }));
-}
-
-/** Do something, and show why it failed. */
-async function attempt(prefix, work) {
-  try {
-    await work();
-    message('');
-  } catch (error) { message(`${prefix}${describe(error)}`); }
+  follow({ ...state.view, order: [], layout: [], record: undefined, groups, figure: $('figure').value });
 }
 
 const undo = () => attempt('The edit was not undone. ', () => edits.undo());
 
 /** Show the records, or what operators see, with the way back. */
 function showTab(isStatus) {
-  statusTab.show(isStatus);
+  showStatus(isStatus);
   $('records').hidden = isStatus;
   $('operate').textContent = isStatus ? 'Records' : 'Status';
   $('operate').href = !isStatus ? '#status' : state.topic ? viewLink() : '#';
 }
 
 /** The link of the whole view. */
-function viewLink() {
-  const { grid, topic, filter, search, layout, groups, figure, hasTotals } = state;
-  return writeLink({ topic: topic.topic, filter, search, order: grid.window.order, layout, record: panel.key, groups, figure, hasTotals });
-}
+const viewLink = () => writeLink({ ...state.view, order: state.grid.window.order, record: panel.key });
 
 /** Write the whole view into the link. */
 function keepLink() {
@@ -224,11 +209,11 @@ async function ask({ order } = {}) {
     if (asks !== state.asks) return; // Another one was asked meanwhile.
     const isOther = filter !== window.filter;
     await window.replace({ filter, order: order ?? window.order });
-    Object.assign(state, texts);
+    Object.assign(state.view, texts);
     state.grid.toTop();
     keepLink();
     if (isOther) retotal();
-  } catch (error) { message(describe(error)); }
+  } catch (error) { fail(error); }
 }
 
 function drawn() {
@@ -254,6 +239,7 @@ async function hint(window) {
 }
 
 function changed(changes) {
+  const isGrouped = state.view.groups.length > 0;
   panel.remember(changes);
   for (const change of changes) {
     if (change.type !== 'remove') state.grid.learn(change.message.data); // Of a delta its fields alone.
@@ -261,23 +247,27 @@ function changed(changes) {
     if (change.type === 'update') {
       state.updates += 1;
       const sent = change.message?.timestamp;
-      if (sent && !state.groups.length) state.lags.push(Date.now() - Date.parse(sent));
-    } else if (change.type === 'remove' && !state.groups.length && listLeft($('left'), change, state.grid.window)) {
+      if (sent && !isGrouped) state.lags.push(Date.now() - Date.parse(sent));
+    } else if (change.type === 'remove' && !isGrouped && listLeft($('left'), change, state.grid.window)) {
       $('left-count').textContent = (state.left += 1).toLocaleString('en');
     }
   }
 }
 
-/** The menu of the columns: shown or not, pinned or not. */
+/** A box to check, with its name. */
+const checkbox = (text, properties) => element('label', {}, element('input', { type: 'checkbox', ...properties }), text);
+
+/** The menus of the columns, shown or not, pinned or not, and of the fields by which records can be grouped: those of the topic, also while groups are shown. */
 function listColumns() {
-  const { grid } = state;
+  const { grid, view: { groups } } = state;
   $('choices').replaceChildren(...grid.layout.map(({ path, isHidden, isPinned }) => {
     const [name, does] = [path.startsWith('/') ? path.slice(1) : 'key', isPinned ? 'unpin' : 'pin'];
-    const box = element('input', { type: 'checkbox', checked: !isHidden, onchange: () => grid.arrange(path, { isHidden: !box.checked }) });
-    const pin = element('button', { type: 'button', ariaLabel: `${does} ${name}`, onclick: () => grid.arrange(path, { isPinned: !isPinned }) }, does);
-    return element('div', {}, element('label', {}, box, name), pin);
+    const box = checkbox(name, { checked: !isHidden, onchange: ({ target }) => grid.arrange(path, { isHidden: !target.checked }) });
+    return element('div', {}, box, element('button', { type: 'button', ariaLabel: `${does} ${name}`, onclick: () => grid.arrange(path, { isPinned: !isPinned }) }, does));
   }));
-  listGroups();
+  if (!groups.length) state.ungrouped = grid.fields;
+  const fields = new Set([...groups, ...state.ungrouped ?? []].filter((path) => /^[\w/]+$/.test(path)));
+  $('groups').replaceChildren(...[...fields].map((path) => checkbox(path.slice(1), { value: path, checked: groups.includes(path) })));
 }
 
 /** The menu of the views that were saved. */
@@ -292,22 +282,17 @@ $('query').addEventListener('submit', (event) => { event.preventDefault(); ask()
 let typing = 0;
 $('search').addEventListener('input', () => { clearTimeout(typing); typing = setTimeout(ask, TYPING_MS); });
 $('topic').addEventListener('change', () => {
-  state.filters.set(state.topic.topic, { ...readLink(location.hash), filter: $('filter').value, record: undefined });
+  state.views.set(state.topic.topic, { ...readLink(location.hash), filter: $('filter').value, record: undefined });
   const topic = $('topic').value;
-  follow({ ...readLink(''), ...state.filters.get(topic), topic });
+  follow({ ...readLink(''), ...state.views.get(topic), topic });
 });
 $('groups').addEventListener('change', regroup);
 $('figure').addEventListener('change', regroup);
-$('totals').addEventListener('change', () => { state.hasTotals = $('totals').checked; keepLink(); retotal(); });
+$('totals').addEventListener('change', () => { state.view.hasTotals = $('totals').checked; keepLink(); retotal(); });
 $('csv').addEventListener('click', () => attempt('', () => saveCsv(state.grid.window, state.topic.topic, state.grid.shownPaths)));
 $('undo').addEventListener('click', undo);
 $('analyse').addEventListener('click', () => open(`adapters/perspective.html#${new URLSearchParams({ topic: state.topic.topic, filter: state.grid.window.filter })}`));
-$('pause').addEventListener('click', () => {
-  const isPaused = $('pause').getAttribute('aria-pressed') !== 'true';
-  $('pause').setAttribute('aria-pressed', String(isPaused));
-  $('pause').textContent = isPaused ? 'Go on' : 'Pause';
-  state.grid.pause(isPaused);
-});
+toggle($('pause'), (isPaused) => { $('pause').textContent = isPaused ? 'Go on' : 'Pause'; state.grid.pause(isPaused); });
 $('record-close').addEventListener('click', () => { panel.close(); keepLink(); });
 $('view-save').addEventListener('click', () => {
   const name = $('view-name').value.trim();
@@ -325,12 +310,10 @@ document.addEventListener('click', ({ target }) => {
 completeFields($('filter'), $('completions'), () => state.grid?.fields.map(filterPath) ?? []);
 setInterval(() => {
   showLife();
+  const lags = state.lags.sort((a, b) => a - b);
   $('rate').textContent = state.updates.toLocaleString('en');
-  state.updates = 0;
-  const { lags } = state;
-  lags.sort((a, b) => a - b);
   $('lag').textContent = lags.length ? `${Math.max(0, lags[lags.length >> 1]).toLocaleString('en')} ms` : '–';
-  state.lags = [];
+  Object.assign(state, { updates: 0, lags: [] });
 }, 1000);
 followTheme($('theme'));
 listViews();

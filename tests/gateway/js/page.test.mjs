@@ -3,9 +3,8 @@ import assert from 'node:assert/strict';
 import test from 'node:test';
 
 import { formatted, typed } from '../../../processor/gateway/web/page-cells.js';
-import { forgetSample, hintOf, searchFilter } from '../../../processor/gateway/web/page-filter.js';
-import { groupFilter, groupOptions } from '../../../processor/gateway/web/page-groups.js';
 import { deskLink, readDesk, readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
+import { forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from '../../../processor/gateway/web/page-queries.js';
 import { LiveWindow } from '../../../processor/gateway/web/page-window.js';
 import { connect, parse } from '../../../processor/gateway/web/sowstream.js';
 

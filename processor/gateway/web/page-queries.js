@@ -1,5 +1,5 @@
-// The filters of the page: completion of the names of fields, the quick search, and the reason why no record matches.
-import { filterPath, leaves, quoted, shownKind } from './page-cells.js';
+// The queries of the page: completion of fields, the quick search, why no record matches, and groups and totals, which the gateway computes.
+import { filterPath, isName, leaves, quoted, shownKind, shownText } from './page-cells.js';
 import { element } from './page-record.js';
 
 const SAMPLE_ROWS = 200;
@@ -11,19 +11,15 @@ export function completeFields(input, list, fields) {
   let [items, at, begin] = [[], 0, 0];
   const draw = () => {
     list.hidden = !items.length;
-    input.setAttribute('aria-expanded', String(items.length > 0));
+    input.ariaExpanded = String(items.length > 0);
+    input.setAttribute('aria-activedescendant', items.length ? `completion-${at}` : '');
     list.replaceChildren(...items.map((text, place) => {
       const onmousedown = (event) => { event.preventDefault(); take(text); };
       return element('li', { id: `completion-${place}`, role: 'option', ariaSelected: String(place === at), onmousedown }, text);
     }));
-    if (items.length) input.setAttribute('aria-activedescendant', `completion-${at}`);
-    else input.removeAttribute('aria-activedescendant');
   };
   const close = () => { items = []; draw(); };
-  const take = (text) => {
-    input.setRangeText(text, begin, input.selectionEnd, 'end');
-    close();
-  };
+  const take = (text) => { input.setRangeText(text, begin, input.selectionEnd, 'end'); close(); };
   input.addEventListener('input', () => {
     const typed = /\/[\w/'@.$-]*$/.exec(input.value.slice(0, input.selectionEnd));
     begin = typed?.index ?? 0;
@@ -72,14 +68,13 @@ export async function searchFilter(connection, topic, filter, search) {
 
 /** Why no record matches a filter: the topic is empty, a field of the filter is in no record, or there is just none. */
 export async function hintOf(connection, topic, filter) {
-  let sample;
-  try { sample = await sampledFields(connection, topic); } catch { return 'No record matches the filter.'; }
-  if (!sample.rows) return `${topic} has no record.`;
-  const known = new Set([...sample.fields.keys()].map(filterPath));
+  const sample = await sampledFields(connection, topic).catch(() => undefined);
+  if (sample?.rows === 0) return `${topic} has no record.`;
+  const known = [...sample?.fields.keys() ?? []].map(filterPath);
   const names = filter.replace(/'[^']*'|"[^"]*"/g, "''").match(/\/[A-Za-z_][\w/]*/g) ?? [];
-  const missing = names.find((name) => ![...known].some((path) => path === name || path.startsWith(`${name}/`)));
-  if (!missing) return 'No record matches the filter.';
-  const [nearest] = [...known].map((path) => [distance(path, missing), path]).sort(([one], [other]) => one - other);
+  const missing = names.find((name) => !known.some((path) => path === name || path.startsWith(`${name}/`)));
+  if (!sample || !missing) return 'No record matches the filter.';
+  const [nearest] = known.map((path) => [distance(path, missing), path]).sort(([one], [other]) => one - other);
   const mean = nearest && nearest[0] <= Math.max(2, missing.length / 3) ? ` Did you mean ${nearest[1]}?` : '';
   return `No record matches. None of the first ${sample.rows} records has ${missing}.${mean}`;
 }
@@ -93,4 +88,37 @@ function distance(one, other) {
     line = next;
   }
   return line[other.length];
+}
+
+/** The figures that groups can show of each number, in the words of the filter language. */
+export const FIGURES = ['SUM', 'AVG', 'MIN', 'MAX'];
+
+/**
+ * The options of a subscription to groups of the records that match, or with no path to their totals: the number of
+ * records, and one figure of each field that holds numbers.
+ */
+export async function groupOptions(connection, topic, { filter, paths, figure }) {
+  const { fields } = await sampledFields(connection, topic.topic, filter);
+  // Names of other letters cannot be written in a projection.
+  const numbers = [...fields].filter(([path, kind]) => kind === 'number' && /^[\w/]+$/.test(path) && !paths.includes(path) && !topic.key.includes(path) && !isName(path));
+  const count = fields.has('/count') ? '/records' : '/count';
+  const figures = numbers.map(([path]) => `${figure}(${filterPath(path)}) AS ${filterPath(path)}`);
+  return { ...(paths.length ? { grouping: paths } : {}), projection: [`COUNT(*) AS ${count}`, ...figures].join(', ') };
+}
+
+/** Follow the totals of the records that match; `show` gets their row, and what ends it is thrown into `fail`. */
+export async function followTotals(connection, topic, { filter, figure }, show, fail) {
+  const view = connection.view(topic.topic, { filter: filter || undefined, ...await groupOptions(connection, topic, { filter, paths: [], figure }) });
+  const draw = () => show([...view.values()][0] ?? {});
+  view.addEventListener('change', draw);
+  view.addEventListener('ready', draw);
+  view.addEventListener('error', ({ error }) => fail(error));
+  return () => view.close();
+}
+
+/** The filter of the records of one group. */
+export function groupFilter(filter, paths, values) {
+  const literal = (value) => (typeof value === 'string' ? `= ${quoted(value)}` : `= ${shownText(value).toUpperCase()}`);
+  const conditions = paths.map((path) => `${filterPath(path)} ${values[path] === null || values[path] === undefined ? 'IS NULL' : literal(values[path])}`);
+  return [...(filter ? [`(${filter})`] : []), ...conditions].join(' AND ');
 }
