@@ -10,7 +10,6 @@ const linkOf = (frame) => (frame.contentWindow?.location.hash || frame.dataset.l
 /** What the panes share: they call `keep` when their links change; this page, which no pane takes with it, asks for the token of all. */
 window.sowstreamDesk = {
   token: globalThis.opener?.sowstreamPage?.token,
-  asked: null,
   async ask(refused) {
     if (this.token === undefined || this.token === refused) this.token = await (this.asked ??= askToken());
     this.asked = null;

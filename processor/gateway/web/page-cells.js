@@ -1,4 +1,4 @@
-// The values of the page's cells: where they are in a record, how they are shown, copied and saved, and the values that texts stand for.
+// The values of the page's cells: where they are in a record, how they are shown and saved as CSV, and the values that texts stand for.
 import { Decimal, parse, SowstreamError, stringify } from './sowstream.js';
 
 const DECIMALS_MAX = 8;
@@ -82,13 +82,6 @@ export function typed(text, held) {
   throw new SowstreamError('bad_request', `The field holds ${kind === 'array' ? 'an' : 'a'} ${kind}, and ${text || 'nothing'} is none.${hint}`);
 }
 
-/** Copy a text. */
-export async function copy(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-  } catch { throw new SowstreamError('refused', 'The browser did not let the page copy: it needs https, or localhost.'); }
-}
-
 function csvCell(value) {
   const text = shownText(value);
   return /[",\r\n]/.test(text) || text !== text.trim() ? `"${text.replaceAll('"', '""')}"` : text;
@@ -96,10 +89,8 @@ function csvCell(value) {
 
 /** Save the records that match as CSV: in the order and the columns of the grid, with values as they are in the topic. */
 export async function saveCsv(window, topic, paths) {
-  if ((window.total ?? 0) > CSV_ROWS_MAX) {
-    const [total, most] = [window.total, CSV_ROWS_MAX].map((number) => number.toLocaleString('en'));
-    throw new SowstreamError('too_many', `${total} records match, and a CSV has at most ${most}: narrow the filter, or use "sowstream sow".`);
-  }
+  const [total, most] = [window.total ?? 0, CSV_ROWS_MAX].map((number) => number.toLocaleString('en'));
+  if (window.total > CSV_ROWS_MAX) throw new SowstreamError('too_many', `${total} records match, and a CSV has at most ${most}: narrow the filter, or use "sowstream sow".`);
   const head = paths.map((path) => (path === KEY ? 'key' : path.slice(1)));
   const rows = (await window.readAll()).map(({ sow_key: key, data }) => paths.map((path) => (path === KEY ? key : valueAt(data, path))));
   const lines = [head, ...rows].map((values) => `${values.map(csvCell).join(',')}\r\n`);

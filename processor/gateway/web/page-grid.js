@@ -6,8 +6,18 @@ const BLOCK_ROWS = 500;
 const FIELDS_MAX = 200;
 const REST = 4; // Drawing takes a quarter of the time at most.
 const ASK_MS = 5000;
-const NUMBERS = new Set(['partition', 'offset', 'lag']);
-const WIDTHS = { topic: 4, partition: 3, worker: 6, offset: 3, lag: 2, held: 3, since: 6, 'what to do': 8 };
+/** The columns of the operators' grid: the name, the share of the width, and the value of a partition as `sowstream status` has it. */
+const STATUS = [
+  ['topic', 4, ({ name }) => name],
+  ['partition', 3, ({ partition }) => partition],
+  // A worker's own name has a UUID at its end.
+  ['worker', 6, ({ owner, fence }) => (owner ? owner.instance ?? owner.client_id.replace(/-[0-9a-f]{32}$/, '') : fence ? 'none: fence' : 'no worker')],
+  ['offset', 3, ({ offset }) => offset],
+  ['lag', 2, (part) => part.lag_records ?? part.lag],
+  ['held', 3, ({ held }) => held?.reason],
+  ['since', 6, ({ held }) => held && new Date(held.since).toLocaleString()],
+  ['what to do', 8, ({ held }) => held?.to_do],
+];
 
 /** A row of the grid: a record, its values and their texts by path, and where numbers went. */
 function rowOf({ key, record, version = 0 }) {
@@ -20,16 +30,8 @@ const BLANK = Object.freeze(rowOf({ record: {} }));
 /** An order by a column, with its words of the filter language. */
 const ordered = ({ path, isFalling }) => ({ path, isFalling, text: `${path === KEY ? KEY : filterPath(path)}${isFalling ? ' DESC' : ''}` });
 
-/** A grid with the looks of the page. */
-export function gridOf(element, options) {
-  const theme = globalThis.agGrid.themeQuartz.withParams({
-    backgroundColor: 'var(--back)', foregroundColor: 'var(--text)', headerBackgroundColor: 'var(--bar)', headerTextColor: 'var(--text)',
-    borderColor: 'var(--line)', accentColor: 'var(--accent)', oddRowBackgroundColor: 'var(--odd)', rowHoverColor: 'var(--hover)',
-    valueChangeValueHighlightBackgroundColor: 'var(--flash)', fontFamily: 'inherit', fontSize: 13, headerFontSize: 13, spacing: 5,
-    browserColorScheme: 'inherit', rangeSelectionBorderColor: 'var(--accent)', invalidColor: 'var(--fault)',
-  });
-  return globalThis.agGrid.createGrid(element, { theme, rowHeight: 28, headerHeight: 32, animateRows: false, ...options });
-}
+/** A grid with the looks of the page, which page.css has. */
+const gridOf = (element, options) => globalThis.agGrid.createGrid(element, { rowHeight: 28, headerHeight: 32, animateRows: false, ...options });
 
 export class Grid {
   #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null; #restsUntil = 0;
@@ -47,29 +49,15 @@ export class Grid {
     const arranged = ({ source, finished = true }) => { if (finished && !source.startsWith('grid')) calls.layout(this.layout); };
     /** AG Grid's own. */
     this.api = gridOf(element, {
-      rowModelType: 'infinite',
-      cacheBlockSize: BLOCK_ROWS,
-      maxBlocksInCache: 20,
-      infiniteInitialRowCount: 0,
+      rowModelType: 'infinite', cacheBlockSize: BLOCK_ROWS, maxBlocksInCache: 20, infiniteInitialRowCount: 0,
       datasource: { getRows: ({ startRow, endRow, successCallback }) => successCallback(Array(endRow - startRow).fill(BLANK)) },
-      columnDefs: [],
       defaultColDef: { sortable: true, resizable: true, suppressHeaderMenuButton: true, cellDataType: false, minWidth: 50, enableCellChangeFlash: true },
-      maintainColumnOrder: true,
-      suppressFieldDotNotation: true,
-      readOnlyEdit: true,
-      invalidEditValueMode: 'block',
-      stopEditingWhenCellsLoseFocus: true,
-      cellFlashDuration: 700,
-      cellFadeDuration: 500,
-      tooltipShowDelay: 600,
-      overlayNoRowsTemplate: '<span></span>',
+      readOnlyEdit: true, invalidEditValueMode: 'block', stopEditingWhenCellsLoseFocus: true, maintainColumnOrder: true,
+      cellFlashDuration: 700, cellFadeDuration: 500, tooltipShowDelay: 600, suppressNoRowsOverlay: true,
       onViewportChanged: () => this.#look(),
       onModelUpdated: () => this.draw(),
       onSortChanged: ({ source }) => { if (source === 'uiColumnSorted') calls.order(this.#sorted()); },
-      onColumnMoved: arranged,
-      onColumnResized: arranged,
-      onColumnPinned: arranged,
-      onColumnVisible: arranged,
+      onColumnMoved: arranged, onColumnResized: arranged, onColumnPinned: arranged, onColumnVisible: arranged,
       onCellEditRequest: ({ data, colDef: { colId: path }, newValue, oldValue }) => {
         const text = newValue ?? '';
         if (text !== (oldValue ?? '')) calls.edit({ key: data.key, path, text, held: data.values[path], version: data.version });
@@ -98,12 +86,10 @@ export class Grid {
   /** Show another topic. The window is made from the order, by the function. */
   begin(topic, { order = [], layout = [] }, open) {
     this.window?.close();
-    this.#topic = topic;
-    this.#fields = new Map();
-    this.#layout = layout;
+    [this.#topic, this.#layout, this.#order] = [topic, layout, order];
+    this.#fields.clear();
     this.#painted.clear();
     this.api.setGridOption('columnDefs', []);
-    this.#order = order;
     for (const { path } of layout) if (path !== KEY) this.#learn(path, null);
     this.#define();
     this.api.setRowCount(0, true);
@@ -120,12 +106,6 @@ export class Grid {
     this.api.setGridOption('pinnedBottomRowData', row ? [row] : []);
   }
 
-  /** Hide or show a column, or pin it. */
-  arrange(path, { isHidden, isPinned }) {
-    if (isHidden !== undefined) this.api.setColumnsVisible([path], !isHidden);
-    if (isPinned !== undefined) this.api.setColumnsPinned([path], isPinned ? 'left' : null);
-  }
-
   pause(isPaused) { this.#isPaused = isPaused; this.draw(); }
 
   /** Draw the rows in sight before the next frame; while drawing takes long, only so often that the page has time for the user. */
@@ -133,11 +113,10 @@ export class Grid {
     if (this.#isDue) return;
     this.#isDue = true;
     const next = (now) => {
-      if (now < this.#restsUntil) { requestAnimationFrame(next); return; }
+      if (now < this.#restsUntil) return requestAnimationFrame(next);
       this.#isDue = false;
-      if (this.#isPaused || !this.window) return;
-      this.#paint();
-      this.#restsUntil = now + REST * (performance.now() - now);
+      if (!this.#isPaused && this.window) this.#paint();
+      return this.#restsUntil = now + REST * (performance.now() - now);
     };
     requestAnimationFrame(next);
   }
@@ -218,22 +197,21 @@ export class Grid {
     this.#isNew = false;
     const { key } = this.#topic;
     const names = [KEY, ...this.#fields.keys()];
-    const arranged = this.#layout.filter(({ path }) => names.includes(path));
-    const placed = [...arranged.map(({ path }) => path), ...names.filter((path) => !arranged.some((one) => one.path === path))];
+    const arranged = new Map(this.#layout.filter(({ path }) => names.includes(path)).map((one) => [one.path, one]));
     const isKeyShown = !this.#topic.isGrouped && (key.length !== 1 || this.#topic.groups);
     const defined = new Set((this.api.getColumnDefs() ?? []).map(({ colId }) => colId));
-    this.api.setGridOption('columnDefs', placed.map((path) => {
+    this.api.setGridOption('columnDefs', [...new Set([...arranged.keys(), ...names])].map((path) => {
       const column = this.#column(path);
       if (defined.has(path)) return column;
-      const own = arranged.find((one) => one.path === path);
-      const isNarrow = matchMedia('(max-width: 600px)').matches;
-      const isPinned = own ? own.isPinned : isKeyShown ? path === KEY : key.includes(path);
+      const { isHidden, isPinned, width } = arranged.get(path) ?? {
+        isHidden: path === KEY && !isKeyShown, isPinned: isKeyShown ? path === KEY : key.includes(path),
+      };
       const place = this.#order.findIndex((one) => one.path === path);
       return {
         ...column,
-        initialHide: own ? own.isHidden : path === KEY && !isKeyShown,
+        initialHide: isHidden,
         initialPinned: isPinned ? 'left' : null,
-        initialWidth: own?.width ?? width(path, this.#fields.get(path), isNarrow),
+        initialWidth: width ?? firstWidth(path, this.#fields.get(path)),
         ...(place < 0 ? {} : { initialSort: this.#order[place].isFalling ? 'desc' : 'asc', initialSortIndex: place }),
       };
     }));
@@ -250,18 +228,13 @@ export class Grid {
       headerClass: isNumber ? 'ag-right-aligned-header' : undefined,
       valueGetter: ({ data }) => (data?.values[path] === null ? null : data?.texts[path]),
       valueFormatter: ({ data }) => (data ? formatted(data.values[path], { isName: isNamed, decimals: this.#fields.get(path)?.decimals }) : ''),
-      equals: (one, other) => one === other,
       tooltipValueGetter: ({ data }) => (shownKind(data?.values[path]) === 'time' || data?.texts[path]?.length > 24 ? data.texts[path] : undefined),
       cellClass: ({ data }) => [`kind-${shownKind(data?.values[path])}`, isNumber ? 'ag-right-aligned-cell' : ''],
       cellClassRules: { up: ({ data }) => data?.moves[path] === 'up', down: ({ data }) => data?.moves[path] === 'down' },
       editable: ({ data }) => path !== KEY && this.#topic.publish && !this.#topic.key.includes(path) && data?.key !== undefined,
-      cellEditor: 'agTextCellEditor',
-      cellEditorParams: ({ data }) => ({
-        getValidationErrors: ({ value }) => {
-          try { typed(value ?? '', data.values[path]); } catch (error) { this.#calls.refused(error.message); return [error.message]; }
-          return null;
-        },
-      }),
+      cellEditorParams: ({ data }) => ({ getValidationErrors: ({ value }) => {
+        try { typed(value ?? '', data.values[path]); return null; } catch (error) { this.#calls.refused(error.message); return [error.message]; }
+      } }),
     };
   }
 
@@ -274,24 +247,10 @@ export class Grid {
 }
 
 /** The first width of a column in pixels: room for its name, and for the values that were seen. */
-function width(path, { kind, length = 8, decimals = 0 } = {}, isNarrow = false) {
+function firstWidth(path, { kind, length = 8, decimals = 0 } = {}) {
   const room = kind === 'time' ? 23 : kind === 'number' ? length * 1.25 + Math.min(decimals, 8) + 2 : length; // Totals are longer.
-  return Math.min(isNarrow ? 150 : 280, Math.max(60, Math.round(7.5 * Math.max(path.length + 1, room) + 28)));
-}
-
-/** The rows of the table: one for each partition, as `sowstream status` has them. */
-function statusRows({ pipelines }) {
-  return pipelines.flatMap(({ name, fence, partitions }) => partitions.map((part) => ({
-    topic: name,
-    partition: part.partition,
-    // A worker's own name has a UUID at its end.
-    worker: part.owner ? part.owner.instance ?? part.owner.client_id.replace(/-[0-9a-f]{32}$/, '') : fence ? 'none: fence' : 'no worker',
-    offset: part.offset,
-    lag: part.lag_records ?? part.lag,
-    held: part.held?.reason ?? '',
-    since: part.held ? new Date(part.held.since).toLocaleString() : '',
-    'what to do': part.held?.to_do ?? '',
-  })));
+  const most = matchMedia('(max-width: 600px)').matches ? 150 : 280;
+  return Math.min(most, Math.max(60, Math.round(7.5 * Math.max(path.length + 1, room) + 28)));
 }
 
 /** The operators' tab: what `sowstream status` shows, asked for again every few seconds while it is open. Returns a function that opens or closes it. */
@@ -302,11 +261,15 @@ export function statusTab(root, ask) {
     try {
       const status = await ask();
       api ??= gridOf(part('partitions'), {
-        columnDefs: Object.entries(WIDTHS).map(([field, flex]) => ({ field, headerName: field, flex, tooltipField: field, type: NUMBERS.has(field) ? 'rightAligned' : undefined })),
-        getRowId: ({ data }) => `${data.topic} ${data.partition}`,
+        columnDefs: STATUS.map(([headerName, flex, value]) => {
+          const valueGetter = ({ data }) => value(data);
+          return { headerName, flex, valueGetter, tooltipValueGetter: valueGetter, type: ['partition', 'offset', 'lag'].includes(headerName) ? 'rightAligned' : [] };
+        }),
+        getRowId: ({ data }) => `${data.name} ${data.partition}`,
       });
-      api.setGridOption('rowData', statusRows(status));
-      const held = status.pipelines.flatMap(({ partitions }) => partitions).filter((one) => one.held).length;
+      const rowData = status.pipelines.flatMap(({ name, fence, partitions }) => partitions.map((part) => ({ name, fence, ...part })));
+      const held = rowData.filter((row) => row.held).length;
+      api.setGridOption('rowData', rowData);
       part('summary').textContent = `${status.application_id}: ${status.is_well ? 'nothing is held' : `${held} partitions are held`}, at ${clock()}`;
       part('notes').replaceChildren(...status.notes.map((note) => element('li', {}, note)));
     } catch (error) { part('summary').textContent = error.message; }

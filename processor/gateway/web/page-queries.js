@@ -6,38 +6,19 @@ const SAMPLE_ROWS = 200;
 const SEARCHED_MAX = 50;
 const SHOWN_MAX = 8;
 
-/** Complete fields in an input while they are typed; `fields` gives those that are known. */
+/** Let the browser complete fields in an input while they are typed, and Tab take the first one; `fields` gives those that are known. */
 export function completeFields(input, list, fields) {
-  let [items, at, begin] = [[], 0, 0];
-  const draw = () => {
-    list.hidden = !items.length;
-    input.ariaExpanded = String(items.length > 0);
-    input.setAttribute('aria-activedescendant', items.length ? `completion-${at}` : '');
-    list.replaceChildren(...items.map((text, place) => {
-      const onmousedown = (event) => { event.preventDefault(); take(text); };
-      return element('li', { id: `completion-${place}`, role: 'option', ariaSelected: String(place === at), onmousedown }, text);
-    }));
-  };
-  const close = () => { items = []; draw(); };
-  const take = (text) => { input.setRangeText(text, begin, input.selectionEnd, 'end'); close(); };
   input.addEventListener('input', () => {
-    const typed = /\/[\w/'@.$-]*$/.exec(input.value.slice(0, input.selectionEnd));
-    begin = typed?.index ?? 0;
-    const wanted = typed?.[0].toLowerCase();
-    items = typed ? fields().filter((path) => path.toLowerCase().startsWith(wanted) && path.toLowerCase() !== wanted).slice(0, SHOWN_MAX) : [];
-    at = 0;
-    draw();
+    const [before, after] = [input.value.slice(0, input.selectionEnd), input.value.slice(input.selectionEnd)];
+    const typed = /\/[\w/'@.$-]*$/.exec(before)?.[0].toLowerCase();
+    const paths = typed ? fields().filter((path) => path.toLowerCase().startsWith(typed) && path.toLowerCase() !== typed) : [];
+    list.replaceChildren(...paths.slice(0, SHOWN_MAX).map((path) => element('option', { value: before.slice(0, -typed.length) + path + after }, path)));
   });
-  input.addEventListener('blur', close);
   input.addEventListener('keydown', (event) => {
-    if (!items.length) return;
-    if (event.key === 'ArrowDown' || event.key === 'ArrowUp') at = (at + (event.key === 'ArrowDown' ? 1 : items.length - 1)) % items.length;
-    else if (event.key === 'Tab') { event.preventDefault(); take(items[at]); return; }
-    else if (event.key === 'Escape') { close(); return; }
-    else return;
-    event.preventDefault();
-    draw();
+    if (event.key === 'Tab' && !event.shiftKey && list.firstChild) { event.preventDefault(); input.value = list.firstChild.value; }
+    if (event.key === 'Tab' || event.key === 'Escape') list.replaceChildren();
   });
+  input.addEventListener('blur', () => list.replaceChildren());
 }
 
 /** The fields of the first records that match, with the kind of their values: `mixed` for several, undefined for nulls alone. */
@@ -104,16 +85,6 @@ export async function groupOptions(connection, topic, { filter, paths, figure })
   const count = fields.has('/count') ? '/records' : '/count';
   const figures = numbers.map(([path]) => `${figure}(${filterPath(path)}) AS ${filterPath(path)}`);
   return { ...(paths.length ? { grouping: paths } : {}), projection: [`COUNT(*) AS ${count}`, ...figures].join(', ') };
-}
-
-/** Follow the totals of the records that match; `show` gets their row, and what ends it is thrown into `fail`. */
-export async function followTotals(connection, topic, { filter, figure }, show, fail) {
-  const view = connection.view(topic.topic, { filter: filter || undefined, ...await groupOptions(connection, topic, { filter, paths: [], figure }) });
-  const draw = () => show([...view.values()][0] ?? {});
-  view.addEventListener('change', draw);
-  view.addEventListener('ready', draw);
-  view.addEventListener('error', ({ error }) => fail(error));
-  return () => view.close();
 }
 
 /** The filter of the records of one group. */

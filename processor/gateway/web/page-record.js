@@ -115,28 +115,25 @@ const conflict = (text) => new SowstreamError('conflict', text);
 export class Edits {
   #calls; #undone = [];
 
-  /** @param {{publish: Function, read: Function, changed: Function}} calls publish a delta, read the records of a filter; called after each edit */
+  /** @param {{publish: Function, read: Function, changed: Function}} calls publish a delta, read the records of a filter; called with whether there is one to undo */
   constructor(calls) { this.#calls = calls; }
 
   /** The number of edits that were made. */
   count = 0;
 
-  get canUndo() { return this.#undone.length > 0; }
+  forget() { this.#keep([]); }
 
-  forget() { this.#undone = []; this.#calls.changed(); }
+  #keep(edits) { this.#undone = edits; this.#calls.changed(edits.length > 0); }
 
   /** Write one field of a record that is there: with its version, so that one which was deleted meanwhile stays so. */
-  async #write(key, path, value, version) {
-    for (let expected = version, tries = 1; ; tries += 1) {
-      try {
-        await this.#calls.publish(nested(path, value), { allowMerge: true, key, expectVersion: expected, ack: 'processed' });
-        this.count += 1;
-        return;
-      } catch (error) {
-        expected = error.ack?.version;
-        if (error.reason !== 'conflict' || tries === TRIES_MAX) throw error;
-        if (!expected) throw conflict('The record was deleted meanwhile.');
-      }
+  async #write(key, path, value, version, tries = TRIES_MAX) {
+    try {
+      await this.#calls.publish(nested(path, value), { allowMerge: true, key, expectVersion: version, ack: 'processed' });
+      this.count += 1;
+    } catch (error) {
+      if (error.reason !== 'conflict' || tries === 1) throw error;
+      if (!error.ack?.version) throw conflict('The record was deleted meanwhile.');
+      await this.#write(key, path, value, error.ack.version, tries - 1);
     }
   }
 
@@ -144,16 +141,14 @@ export class Edits {
   async save({ key, path, text, held, version }) {
     const value = typed(text, held);
     await this.#write(key, path, value, version);
-    this.#undone.push({ key, path, value, held });
-    this.#calls.changed();
+    this.#keep([...this.#undone, { key, path, value, held }]);
   }
 
   /** Write back what stood in a cell before the last edit, if it still has the value of that edit. */
   async undo() {
-    const edit = this.#undone.pop();
-    this.#calls.changed();
-    if (!edit) return;
-    const { key, path, value, held } = edit;
+    if (!this.#undone.length) return;
+    const { key, path, value, held } = this.#undone.at(-1);
+    this.#keep(this.#undone.slice(0, -1));
     const name = `${path.slice(1)} of ${key}`;
     const [row] = await this.#calls.read(`SOW_KEY() = ${quoted(key)}`);
     if (!row) throw conflict('The record was deleted meanwhile.');

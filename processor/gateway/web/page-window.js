@@ -98,17 +98,14 @@ export class LiveWindow {
       });
       this.#isReading = false;
       if (rows && wanted !== this.#wanted) continue; // Others are wanted by now.
-      if (rows && !this.#isClosed) {
-        this.#pictured = wanted;
-        this.#place(range, rows);
-      }
+      if (rows && !this.#isClosed) this.#place(range, rows, wanted);
       await new Promise((done) => { this.#endPause = done; setTimeout(done, ORDER_MS); });
     }
     this.#isFollowing = false;
   }
 
-  #place({ skip, top }, rows) {
-    this.first = skip;
+  #place({ skip, top }, rows, wanted) {
+    [this.first, this.#pictured] = [skip, wanted];
     this.rows = rows.map(({ sow_key: key, data: record, version }) => ({ key, record, version }));
     this.#places = new Map(this.rows.map((row) => [row.key, row.record]));
     const end = skip + rows.length;
@@ -121,14 +118,10 @@ export class LiveWindow {
 
   #changed(changes) {
     if (this.#isClosed) return;
-    let isMoved = false;
-    for (const { type, key, record } of changes) {
-      if (type === 'update' && !this.#mayMove(key, record)) continue;
-      isMoved = true;
-      this.#moved.add(key);
-    }
+    const moved = changes.filter(({ type, key, record }) => type !== 'update' || this.#mayMove(key, record));
+    for (const { key } of moved) this.#moved.add(key);
     this.#calls.changes(changes);
-    if (isMoved) this.reread();
+    if (moved.length) this.reread();
     this.#calls.rows();
   }
 

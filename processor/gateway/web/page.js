@@ -1,8 +1,8 @@
 // The page of the gateway: a live grid over any topic. Here are its connection, its query and its buttons.
-import { copy, filterPath, leaves, saveCsv } from './page-cells.js';
+import { filterPath, leaves, saveCsv } from './page-cells.js';
 import { Grid, statusTab } from './page-grid.js';
 import { deskLink, followTheme, readLink, savedViews, saveView, writeLink } from './page-link.js';
-import { completeFields, FIGURES, followTotals, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from './page-queries.js';
+import { completeFields, FIGURES, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from './page-queries.js';
 import { $, askToken, clock, Edits, element, listLeft, RecordPanel, toggle } from './page-record.js';
 import { LiveWindow } from './page-window.js';
 import { Connection, SowstreamError } from './sowstream.js';
@@ -16,13 +16,13 @@ const STATES = { open: 'connected', silent: 'no sign of life', waiting: 'connect
 /** The page around this one, if this is one pane of several. */
 const desk = parent === window ? null : parent.sowstreamDesk;
 /** `view` is what the link has of the page, but for the order and the record. */
-const state = { connection: null, grid: null, topics: [], topic: null, view: readLink(''), asks: 0, views: new Map(), token: desk?.token, updates: 0, lags: [], left: 0 };
+const state = window.sowstreamPage = { connection: null, grid: null, topics: [], topic: null, view: readLink(''), asks: 0, views: new Map(), token: desk?.token, updates: 0, lags: [], left: 0 };
 const panel = new RecordPanel($('record'));
 const showStatus = statusTab($('status'), () => state.connection.status());
 const edits = state.edits = new Edits({
   publish: (data, options) => state.connection.publish(state.topic.topic, data, options),
   read: (filter) => state.connection.sow(state.topic.topic, { filter }),
-  changed: () => { $('undo').disabled = !edits.canUndo; },
+  changed: (canUndo) => { $('undo').disabled = !canUndo; },
 });
 
 function message(text) { $('fault').textContent = text; }
@@ -54,7 +54,6 @@ function showState(name) {
 }
 
 /** Show the age of the last message; a gateway from which none came is asked for one. */
-let isAsking = false;
 function showLife() {
   const { connection } = state;
   if (!connection?.heardAt) return;
@@ -63,52 +62,46 @@ function showLife() {
   $('age').textContent = `${Math.floor(age / 1000)} s${isGone ? `, at ${clock(connection.heardAt)}` : ''}`;
   document.body.dataset.life = isGone ? 'gone' : 'there';
   if (connection.state === 'open') showState(isGone ? 'silent' : 'open');
-  if (age > PING_MS && !isAsking) {
-    isAsking = true;
-    connection.ping().catch(() => {}).then(() => { isAsking = false; showLife(); });
-  }
+  if (age > PING_MS && connection.state === 'open') connection.ping().then(showLife, () => {});
 }
 
 /** The topics that may be read, once they and the token can be had. */
 async function readTopics() {
-  for (;;) {
-    try {
-      return (await state.connection.topics()).filter((topic) => topic.read);
-    } catch (error) {
-      if (error.reason === 'refused' || /token/.test(error.message)) {
-        state.token = await (desk ? desk.ask(state.token) : askToken());
-        openConnection(); // One whose token was refused has ended.
-      } else {
-        fail(error);
-        await new Promise((done) => setTimeout(done, AGAIN_MS));
-      }
+  try {
+    return (await state.connection.topics()).filter((topic) => topic.read);
+  } catch (error) {
+    if (error.reason === 'refused' || /token/.test(error.message)) {
+      state.token = await (desk ? desk.ask(state.token) : askToken());
+      openConnection(); // One whose token was refused has ended.
+    } else {
+      fail(error);
+      await new Promise((done) => setTimeout(done, AGAIN_MS));
     }
   }
+  return readTopics();
 }
 
 async function start() {
   if (!globalThis.agGrid) {
-    message('This Sowstream was installed without the grid of this page. In its clone, run "npm ci --prefix processor/gateway/web/adapters"; then load the page again, or build the package again.');
-    return;
+    return message('This Sowstream was installed without the grid of this page. In its clone, run "npm ci --prefix processor/gateway/web/adapters"; then load the page again, or build the package again.');
   }
   openConnection();
   state.topics = await readTopics();
   $('topic').replaceChildren(...state.topics.map(({ topic }) => new Option(topic, topic)));
-  if (!state.topics.length) { message('There is no topic that you may read.'); return; }
+  if (!state.topics.length) return message('There is no topic that you may read.');
   state.grid = new Grid($('grid'), {
     order: (order) => ask({ order }),
     layout: (layout) => { state.view.layout = layout; keepLink(); listColumns(); },
     edit: (edit) => attempt('The change was not made. ', () => edits.save(edit)),
     refused: message,
     open: openRow,
-    copied: (text) => attempt('', () => copy(text)),
+    copied: (text) => attempt('The browser did not let the page copy: it needs https, or localhost. ', () => navigator.clipboard.writeText(text)),
   });
   follow();
-  const headers = state.token ? { authorization: `Bearer ${state.token}` } : {};
-  const { operator } = await fetch('v1/topics', { headers }).then((answer) => answer.json()).catch(() => ({}));
+  const { operator } = await fetch('v1/topics', { headers: state.token ? { authorization: `Bearer ${state.token}` } : {} }).then((answer) => answer.json()).catch(() => ({}));
   $('operate').hidden = !operator;
   const library = await fetch('adapters/node_modules/@perspective-dev/viewer/dist/cdn/perspective-viewer.js', { method: 'HEAD' }).catch(() => null);
-  $('analyse').hidden = !library?.ok;
+  return $('analyse').hidden = !library?.ok;
 }
 
 /** Show what the link asks for. */
@@ -126,8 +119,7 @@ async function follow(link = readLink(location.hash)) {
   for (const name of ['topic', 'filter', 'search', 'figure']) $(name).value = view[name];
   $('totals').checked = view.hasTotals;
   message(link.topic && link.topic !== topic.topic ? `There is no topic ${link.topic} that you may read; this is ${topic.topic}.` : '');
-  let { filter } = view;
-  let options = {};
+  let [filter, options] = [view.filter, {}];
   try {
     filter = await searchFilter(state.connection, topic.topic, filter, view.search);
     if (view.groups.length) options = await groupOptions(state.connection, topic, { filter, paths: view.groups, figure });
@@ -142,18 +134,20 @@ async function follow(link = readLink(location.hash)) {
 }
 
 /** Follow the totals of the query anew, if they are wanted. */
-let endTotals = null;
+let totals = null;
 async function retotal() {
-  endTotals?.();
-  endTotals = null;
-  state.grid.total(undefined);
-  const { topic, view: { figure, hasTotals }, grid: { window } } = state;
-  if (!hasTotals) return;
-  await attempt('', async () => {
-    const isAsked = () => state.view.hasTotals && state.grid.window === window && state.view.figure === figure;
-    const end = await followTotals(state.connection, topic, { filter: window.filter, figure }, (record) => { if (isAsked()) state.grid.total(record); }, fail);
-    if (isAsked()) endTotals = end;
-    else end();
+  totals?.close?.();
+  const asked = totals = {};
+  const { connection, topic, view: { figure, hasTotals }, grid } = state;
+  const filter = grid.window.filter || undefined;
+  grid.total(undefined);
+  if (hasTotals) await attempt('', async () => {
+    const options = await groupOptions(connection, topic, { filter, paths: [], figure });
+    if (totals !== asked) return; // Others are wanted by now.
+    const view = totals = connection.view(topic.topic, { filter, ...options });
+    const draw = () => { if (totals === view) grid.total([...view.values()][0] ?? {}); };
+    for (const event of ['change', 'ready']) view.addEventListener(event, draw);
+    view.addEventListener('error', ({ error }) => fail(error));
   });
 }
 
@@ -228,29 +222,24 @@ function drawn() {
 }
 
 /** Say why the grid is empty. */
-let hinted = null;
-async function hint(window) {
-  const asked = window.total === 0 ? `${state.topic.topic} ${window.filter}` : null;
+let [hinted, reason] = ['', ''];
+async function hint({ total, filter }) {
+  const asked = total === 0 ? `${state.topic.topic} ${filter}` : '';
   if (asked === hinted) return;
-  const before = hinted;
   hinted = asked;
-  if (asked) message(await hintOf(state.connection, state.topic.topic, window.filter));
-  else if (before && /^(No record matches|.* has no record)/.test($('fault').textContent)) message('');
+  if (asked) message(reason = await hintOf(state.connection, state.topic.topic, filter));
+  else if ($('fault').textContent === reason) message('');
 }
 
 function changed(changes) {
   const isGrouped = state.view.groups.length > 0;
   panel.remember(changes);
   for (const change of changes) {
-    if (change.type !== 'remove') state.grid.learn(change.message.data); // Of a delta its fields alone.
-    // Only updates: a row that leaves or enters the view comes with an old time.
-    if (change.type === 'update') {
-      state.updates += 1;
-      const sent = change.message?.timestamp;
-      if (sent && !isGrouped) state.lags.push(Date.now() - Date.parse(sent));
-    } else if (change.type === 'remove' && !isGrouped && listLeft($('left'), change, state.grid.window)) {
-      $('left-count').textContent = (state.left += 1).toLocaleString('en');
-    }
+    const { type, message: { data, timestamp } = {} } = change;
+    if (type !== 'remove') state.grid.learn(data); // Of a delta its fields alone.
+    if (type === 'update') state.updates += 1; // A row that leaves or enters the view comes with an old time.
+    if (type === 'update' && timestamp && !isGrouped) state.lags.push(Date.now() - Date.parse(timestamp));
+    if (type === 'remove' && !isGrouped && listLeft($('left'), change, state.grid.window)) $('left-count').textContent = (state.left += 1).toLocaleString('en');
   }
 }
 
@@ -262,8 +251,8 @@ function listColumns() {
   const { grid, view: { groups } } = state;
   $('choices').replaceChildren(...grid.layout.map(({ path, isHidden, isPinned }) => {
     const [name, does] = [path.startsWith('/') ? path.slice(1) : 'key', isPinned ? 'unpin' : 'pin'];
-    const box = checkbox(name, { checked: !isHidden, onchange: ({ target }) => grid.arrange(path, { isHidden: !target.checked }) });
-    return element('div', {}, box, element('button', { type: 'button', ariaLabel: `${does} ${name}`, onclick: () => grid.arrange(path, { isPinned: !isPinned }) }, does));
+    const box = checkbox(name, { checked: !isHidden, onchange: ({ target }) => grid.api.setColumnsVisible([path], target.checked) });
+    return element('div', {}, box, element('button', { type: 'button', ariaLabel: `${does} ${name}`, onclick: () => grid.api.setColumnsPinned([path], isPinned ? null : 'left') }, does));
   }));
   if (!groups.length) state.ungrouped = grid.fields;
   const fields = new Set([...groups, ...state.ungrouped ?? []].filter((path) => /^[\w/]+$/.test(path)));
@@ -286,8 +275,7 @@ $('topic').addEventListener('change', () => {
   const topic = $('topic').value;
   follow({ ...readLink(''), ...state.views.get(topic), topic });
 });
-$('groups').addEventListener('change', regroup);
-$('figure').addEventListener('change', regroup);
+for (const id of ['groups', 'figure']) $(id).addEventListener('change', regroup);
 $('totals').addEventListener('change', () => { state.view.hasTotals = $('totals').checked; keepLink(); retotal(); });
 $('csv').addEventListener('click', () => attempt('', () => saveCsv(state.grid.window, state.topic.topic, state.grid.shownPaths)));
 $('undo').addEventListener('click', undo);
@@ -317,6 +305,5 @@ setInterval(() => {
 }, 1000);
 followTheme($('theme'));
 listViews();
-window.sowstreamPage = state;
 if (desk) document.documentElement.dataset.part = 'pane';
 start();
