@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec import CodecOptions
-from processor.codec.json_schema import JsonSchemaCodec, partial_schema_text
-from processor.codec.schema_check import SchemaCheck
+from processor.codec.json_schema.codec import JsonSchemaCodec, partial_schema_text
+from processor.codec.json_schema.schema_check import SchemaCheck
 from processor.codec.schema_registry.schemas import Registry
 from processor.config import SchemaConfig, TopicConfig
 from processor.errors import ConfigurationError, RecordRejected

@@ -137,7 +137,7 @@ _DERIVED: Final[Mapping[str, Callable[[str, Value], dict[str, Value]]]] = {
 }
 
 try:
-    from processor.codec.schema_check import SchemaCheck
+    from processor.codec.json_schema.schema_check import SchemaCheck
 except ImportError as error:
     raise ConfigurationError(
         f"message type json-schema needs a package that is not installed ({error.name}): "
