@@ -53,9 +53,9 @@ class RuntimeConfig(Section):
     """
     shutdown_timeout_s: IntervalS = Field(default=20.0, ge=1)
     """A stop that takes longer than this is forced; Kafka then rolls the open transaction back."""
-    write_back_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
-    """Committed records that may wait in memory before they are in RocksDB, for all partitions of a processor; writing
-    starts at three quarters of it.
+    write_back_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
+    """Committed records that may wait in memory before they are in RocksDB, shared by the processors of a process;
+    writing starts at three quarters of it. So many written records stay in memory besides.
     """
     block_cache_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """RocksDB's block cache and write buffers, shared by all partitions of a process."""

@@ -101,7 +101,8 @@ class Assembly:
             headroom: the retention time of each input topic, for a gauge; None: it is unknown.
             reports: show the tasks to the health pages; None: there are none.
             backlogs: what waits in Kafka for each pipeline, for gauges; None: it is unknown.
-            consumers: the number of pipelines in the process, which share the memory for input.
+            consumers: the number of pipelines in the process, which share the memory for input and for records
+                that wait to be written.
             fenced: called with a pipeline and the fence in its marks; returns the reason to hold a partition, or None.
         """
         self._config = config
@@ -112,11 +113,13 @@ class Assembly:
         self._reports = reports
         self._backlogs = backlogs or {}
         self._fenced = fenced
-        self._prefetch_bytes = config.runtime.prefetch_bytes // consumers
-        self._memory = RocksMemory(config.runtime.block_cache_bytes, beat)
+        runtime = config.runtime
+        self._prefetch_bytes = runtime.prefetch_bytes // consumers
+        self._runtime = runtime.model_copy(update={"write_back_bytes": runtime.write_back_bytes // consumers})
+        self._memory = RocksMemory(runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
         self._admin = admin
-        self.cleaner = StateCleaner(config.state_dir, config.runtime.internal.state_cleanup_delay_s)
+        self.cleaner = StateCleaner(config.state_dir, runtime.internal.state_cleanup_delay_s)
         """Removes former states; run by the worker's watcher."""
 
     def thread(self, pipeline: Pipeline, is_stopping: Callable[[], bool]) -> StreamThread:
@@ -126,7 +129,7 @@ class Assembly:
             pipeline: the pipeline that runs on it.
             is_stopping: whether the thread is ending.
         """
-        config, runtime = self._config, self._config.runtime
+        config, runtime = self._config, self._runtime
         group = f"{config.group_prefix}.{pipeline.name}"
         admin = Admin(config.kafka, awaits_names=True)
         pipeline = _without_missing_mark(pipeline, admin)
@@ -178,7 +181,7 @@ class Assembly:
         self, pipeline: Pipeline, group: str, is_stopping: Callable[[], bool], positions: InputPositions
     ) -> Committer:
         """Create the committer that the guarantee asks for, as far as the processor supports it."""
-        runtime = self._config.runtime
+        runtime = self._runtime
         written = positions if pipeline.keeps_position else None
         kafka = queue_writer_properties(self._config.kafka) if pipeline.queues else self._config.kafka
         if self._config.guarantee == "at_least_once":
@@ -205,20 +208,17 @@ class Assembly:
 
     def _open_state(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], LayeredState]:
         """Choose how states are opened: from disk, or always empty if the plug-in keeps no records."""
-        config = self._config
         if not pipeline.has_state:
             return lambda _partition: LayeredState(MemoryStore(), cache_bytes=0)
         directory = self._directory(pipeline)
-        return StateDirectory(directory, pipeline, config.runtime, self._memory, admin, self.cleaner.make_room).open
+        return StateDirectory(directory, pipeline, self._runtime, self._memory, admin, self.cleaner.make_room).open
 
     def _open_table(self, pipeline: Pipeline, admin: Admin) -> Callable[[int], LayeredState] | None:
         """Choose how the tables of a plug-in's input are opened; None if it keeps none."""
         if not pipeline.has_table:
             return None
         directory, topic, make_room = self._table_directory(pipeline), pipeline.source, self.cleaner.make_room
-        return StateDirectory(
-            directory, pipeline, self._config.runtime, self._memory, admin, make_room, topic=topic
-        ).open
+        return StateDirectory(directory, pipeline, self._runtime, self._memory, admin, make_room, topic=topic).open
 
     def _table_directory(self, pipeline: Pipeline) -> Path:
         """Directory of the tables of a pipeline's input; no pipeline has this name."""
@@ -231,7 +231,7 @@ class Assembly:
     def _standbys(
         self, pipeline: Pipeline, group: str, admin: Admin, open_state: Callable[[int], LayeredState]
     ) -> Standbys:
-        replicas = self._config.runtime.standby_replicas if pipeline.has_state else 0
+        replicas = self._runtime.standby_replicas if pipeline.has_state else 0
         group_watcher = GroupWatcher(admin, group=group, topic=pipeline.source, replicas=replicas)
         return Standbys(
             processor=pipeline.name,
@@ -257,9 +257,9 @@ class Assembly:
             {"client.id": self._slot.name} | self._config.kafka,  # Identifies the members of the group.
             group=group,
             topic=pipeline.source,
-            session_timeout_s=self._config.runtime.session_timeout_s,
+            session_timeout_s=self._runtime.session_timeout_s,
             listener=listener,
-            instance=f"{group}.{self._slot.name}" if self._config.runtime.static_membership else None,
+            instance=f"{group}.{self._slot.name}" if self._runtime.static_membership else None,
             prefetch_bytes=self._prefetch_bytes,
             rebuild_steps=_rebuild_steps(pipeline),
         )

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from processor.config import Config
+from processor.config import Config, RuntimeConfig
 from processor.runtime.worker import assembly, os_process
 from processor.runtime.worker.assembly import Assembly
 from processor.runtime.worker.worker_identity import ProcessSlot
@@ -95,18 +95,23 @@ def test_a_machine_without_jemalloc_uses_its_own_allocator(monkeypatch: pytest.M
 MIB = 1024 * 1024
 
 
-def test_the_consumers_of_a_process_share_the_memory_for_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of three consumers gets a third: a process with many topics takes no more than one with a single topic."""
+def test_the_pipelines_of_a_process_share_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of three gets a third, for its input and for its state: many topics take no more than a single one."""
     opened: list[dict[str, Any]] = []
     monkeypatch.setattr(assembly, "GroupConsumer", lambda *_, **settings: opened.append(settings))
-    config = Config.model_validate({"runtime": {"prefetch_bytes": 48 * MIB}, "state_dir": str(tmp_path)})
+    monkeypatch.setattr(assembly, "StateDirectory", lambda *given: SimpleNamespace(open=given[2]))
+    runtime = {"prefetch_bytes": 48 * MIB, "write_back_bytes": 96 * MIB}
+    config = Config.model_validate({"runtime": runtime, "state_dir": str(tmp_path)})
     slot = ProcessSlot(tmp_path)
     made = Assembly(config, slot, consumers=3)
     pipeline = SimpleNamespace(has_state=False, has_table=False, source="orders.publish", names=(), name="orders")
     monkeypatch.setattr(assembly, "_rebuild_steps", lambda _: "")
     made._consumer(cast("Any", pipeline), "group", cast("Any", None), cast("Any", None))
+    pipeline.has_state = True
+    limits = cast("RuntimeConfig", made._open_state(cast("Any", pipeline), cast("Any", None)))
     slot.release()
     assert [settings["prefetch_bytes"] for settings in opened] == [16 * MIB]
+    assert limits.write_back_bytes == 32 * MIB
 
 
 CODE = """
