@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import pyspark
@@ -307,8 +308,9 @@ def refuse_without_state(spark: SparkSession, purpose: str) -> None:
         )
 
 
+@cache
 def has_class(jvm: Any, name: str) -> bool:
-    """Return whether a class is on the class path, packages included."""
+    """Return whether a class is on the class path, packages included; asked once, as an error is 80 calls of Java."""
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
         jvm.java.lang.Class.forName(name, False, loader)
