@@ -21,7 +21,7 @@ from processor.wire import columns as names
 from spark_integration.foundation.kafka_options import PREFIX
 from spark_integration.publish.commands import header
 from spark_integration.read.mask import failing
-from spark_integration.read.metadata_columns import header_number, header_text
+from spark_integration.read.metadata_columns import header_number, header_text, literal
 
 ROWS_BITS: Final = 32
 """Bits of a sequence for the number of a row; the number of the batch is above them."""
@@ -149,9 +149,9 @@ def _latest_on_topic(spark: SparkSession, sink: Mapping[str, str], client: str, 
         .options(**source, subscribe=sink["topic"], includeHeaders="true")
         .options(startingTimestamp=str(planned_ms - _SKEW_MS), startingOffsetsByTimestampStrategy="latest")
         .load()
-        .where(F.startswith(header_text(names.CLIENT), F.lit(f"{client}/")))
+        .where(f"startswith({header_text(names.CLIENT)}, {literal(f'{client}/')})")
     )
-    row = records.select(F.max(F.shiftright(header_number(names.SEQUENCE), PLANNED_ROWS_BITS))).first()
+    row = records.select(F.max(F.expr(f"shiftright({header_number(names.SEQUENCE)}, {PLANNED_ROWS_BITS})"))).first()
     return 0 if row is None or row[0] is None else PLANNED_FROM_MS + int(row[0])
 
 

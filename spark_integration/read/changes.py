@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
@@ -19,7 +20,7 @@ from spark_integration.read.images import (
     stream_with_pre_images,
     with_pre_images,
 )
-from spark_integration.read.metadata_columns import Metadata, described
+from spark_integration.read.metadata_columns import Metadata, Sql, described
 from spark_integration.read.misfit import OnMisfit
 from spark_integration.read.read_topics import delta_columns, infer_from_records
 from spark_integration.read.table_part import Keys, key_texts, only_partitions, partitions_with, with_keys
@@ -219,10 +220,10 @@ class _Asked:
     ) -> DataFrame:  # fmt: skip
         """The rows of the changes that records are."""
         if images == "delta":
-            columns = delta_columns() | {IMAGE: F.lit("delta")}
+            columns = delta_columns() | {IMAGE: "'delta'"}
         else:
-            columns = described()
-            columns = {"sow_key": columns.pop("sow_key"), "kind": F.col("kind"), IMAGE: F.col(IMAGE), **columns}
+            others = described()
+            columns = {"sow_key": others.pop("sow_key"), "kind": "kind", IMAGE: IMAGE, **others}
             if images == "post":
                 records = post_images(records)
             elif span is None:
@@ -232,7 +233,11 @@ class _Asked:
         return self.reader(schema, columns, layout, span).rows(records, self.kafka_topic)
 
     def reader(
-        self, schema: StructType | str | None, columns: dict[str, Column], layout: Layout, span: Span | None = None
+        self,
+        schema: StructType | str | None,
+        columns: Mapping[str, Sql | Column],
+        layout: Layout,
+        span: Span | None = None,
     ) -> TopicReader:
         """The reader with these metadata columns; `infer` looks at the records before the end of the span."""
         ends = span.ends if span is not None and self._role == "sow" else None

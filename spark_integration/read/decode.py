@@ -21,6 +21,7 @@ from processor.errors import RecordRejected, Stop
 from processor.record import Headers, Value
 from processor.wire.subscriber_headers import correlation_id
 from spark_integration.foundation.settings import TopicSettings
+from spark_integration.read.metadata_columns import HEADERS
 from spark_integration.read.misfit import MISFIT, MISFIT_TYPE
 from spark_integration.read.values import compile_struct
 
@@ -147,13 +148,13 @@ def matched(rows: DataFrame, decoding: Decoding) -> DataFrame:
 
 def _in_arrow(rows: DataFrame, function: Callable[..., Iterator[pa.RecordBatch]], schema: StructType) -> DataFrame:
     """Apply a function to the rows. Spark is slow to convert null lists, so that no headers are an empty list there."""
-    names = [name for name in ("headers", "value_headers") if name in rows.columns]
-    none = F.array().cast(rows.schema["headers"].dataType)
-    return rows.withColumns({name: F.coalesce(name, none) for name in names}).mapInArrow(function, schema)
+    names: list[str] = [name for name in ("headers", "value_headers") if name in rows.columns]
+    some = {name: F.expr(f"coalesce({name}, CAST(array() AS {HEADERS.simpleString()}))") for name in names}
+    return rows.withColumns(some).mapInArrow(function, schema)
 
 
 def _with_null_headers(rows: DataFrame) -> DataFrame:
-    return rows.withColumn("headers", F.when(F.size("headers") > 0, F.col("headers")))
+    return rows.withColumn("headers", F.expr("IF(size(headers) > 0, headers, NULL)"))
 
 
 def _match(decoding: Decoding, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

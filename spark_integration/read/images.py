@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator, Mapping
-from functools import reduce
-from operator import or_
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, get_args
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from processor.errors import ConfigurationError
 from spark_integration.foundation.plain_pickle import load_plain
 from spark_integration.foundation.pyspark_private import refuse_without_state
-from spark_integration.read.metadata_columns import kind_of_update
+from spark_integration.read.metadata_columns import Sql, aliased, kind_of_update
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,8 +45,8 @@ def check_images(images: Images) -> None:
 
 def post_images(records: DataFrame) -> DataFrame:
     """The record after each change; a deleted one is null."""
-    return _without_null_headers(records).select(
-        *_described(), F.lit("post").alias(IMAGE), "value", F.col("headers").alias("value_headers")
+    return _without_null_headers(records).selectExpr(
+        *_described(), f"'post' AS {IMAGE}", "value", "headers AS value_headers"
     )
 
 
@@ -59,13 +57,12 @@ def with_pre_images(records: DataFrame, begins: Mapping[int, int]) -> DataFrame:
         records: rows of Spark's Kafka source, from the oldest record on.
         begins: the offset of each partition from which changes are rows; earlier records are predecessors only.
     """
-    in_order = Window.partitionBy("key", "partition").orderBy("offset")
-    before = F.lag(F.struct("value", F.col("headers").alias("value_headers"))).over(in_order).alias("before")
-    changes = _without_null_headers(records).select(*_described(), "value", before).where(_is_from(begins))
-    after = F.struct(F.lit("post").alias(IMAGE), "value", F.col("headers").alias("value_headers"))
-    pre = F.struct(F.lit("pre").alias(IMAGE), "before.value", "before.value_headers")
-    images = F.filter(F.array(pre, after), lambda image: image["value"].isNotNull())
-    return changes.withColumn("images", images).selectExpr(*_names(), "inline(images)")
+    before = "lag(struct(value, headers AS value_headers)) OVER (PARTITION BY key, partition ORDER BY offset) AS before"
+    changes = _without_null_headers(records).selectExpr(*_described(), "value", before).where(_is_from(begins))
+    after = f"struct('post' AS {IMAGE}, value, headers AS value_headers)"
+    pre = f"struct('pre' AS {IMAGE}, before.value AS value, before.value_headers AS value_headers)"
+    images = f"filter(array({pre}, {after}), image -> image.value IS NOT NULL)"
+    return changes.selectExpr(*_names(), f"inline({images})")
 
 
 def stream_with_pre_images(spark: SparkSession, records: DataFrame) -> DataFrame:
@@ -81,7 +78,7 @@ def stream_with_pre_images(spark: SparkSession, records: DataFrame) -> DataFrame
             f"images='pre_post' keeps the last record of each key in Spark's state, which {provider} cannot: set "
             f"{_PROVIDER}={_ROCKSDB} on the session before"
         )
-    rows = _without_null_headers(records).select(*_described(), "value")
+    rows = _without_null_headers(records).selectExpr(*_described(), "value")
     return rows.groupBy("partition", "key").transformWithStateInPandas(
         PreImages(), outputStructType=_ROWS, outputMode="append", timeMode="None"
     )
@@ -140,18 +137,16 @@ def _structs(image: _Image) -> list[dict[str, Any]]:
 
 def _without_null_headers(records: DataFrame) -> DataFrame:
     """Spark is slow to convert null lists to Arrow."""
-    return records.withColumn("headers", F.coalesce("headers", F.array().cast(_HEADERS)))
+    return records.withColumn("headers", F.expr(f"coalesce(headers, CAST(array() AS {_HEADERS}))"))
 
 
-def _described() -> list[Column]:
-    kind = kind_of_update().alias("kind")
-    return [kind if name == "kind" else F.col(name) for name in _names()]
+def _described() -> list[Sql]:
+    return [aliased(name, kind_of_update()) if name == "kind" else name for name in _names()]
 
 
 def _names() -> list[str]:
     return [column.split()[0] for column in _COLUMNS.split(", ")[:6]]
 
 
-def _is_from(begins: Mapping[int, int]) -> Column:
-    late = [(F.col("partition") == partition) & (F.col("offset") >= begin) for partition, begin in begins.items()]
-    return reduce(or_, late)
+def _is_from(begins: Mapping[int, int]) -> Sql:
+    return " OR ".join(f"partition = {partition} AND offset >= {begin}" for partition, begin in begins.items())

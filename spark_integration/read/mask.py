@@ -26,6 +26,12 @@ def failing(*sentence: Column) -> Column:
     return F.raise_error(F.concat(F.lit(_MARK), *parts))
 
 
+def failure(*sentence: str) -> str:
+    """`failing` in SQL: the parts of the sentence are expressions."""
+    parts = ", ".join(f"coalesce(CAST({part} AS STRING), 'null')" for part in sentence)
+    return f"raise_error(concat('{_MARK}', {parts}))"
+
+
 @contextmanager
 def row_errors() -> Iterator[None]:
     """Raise the sentence of `failing` as an error.

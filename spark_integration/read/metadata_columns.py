@@ -1,7 +1,11 @@
-"""The metadata of a record as columns, such as its version: the same for tables and streams."""
+"""The metadata of a record as columns, such as its version: the same for tables and streams.
+
+Columns are texts of SQL: Spark parses one in one call of Java, and each operation on a `Column` is twenty of them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -26,6 +30,9 @@ Metadata: TypeAlias = Literal["struct", "flat", "none"]
 screen and for tables to insert into.
 """
 
+Sql: TypeAlias = str
+"""An expression of Spark's SQL; each name and value in it is quoted by `quoted` and `literal`."""
+
 SOW: Final = "_sow"
 """The struct column with the metadata of a record."""
 
@@ -46,55 +53,59 @@ METADATA: Final = StructType(
 )
 """The types of `described`."""
 
+_IS_PLAIN: Final = re.compile(r"[^'\\$\0]*")
+"""A text that stands for itself between quotes."""
+
 _ABOUT: Final[dict[str, Any]] = {"sowstream": "about"}
 _YEAR_9999_MS: Final = 253_402_300_799_999
 
 
-def described() -> dict[str, Column]:
+def described() -> dict[str, Sql]:
     """The metadata columns of both tables and streams, by name, in order."""
     return {
-        "sow_key": F.col("key").cast("string"),
+        "sow_key": "CAST(key AS STRING)",
         # Null in records that no worker wrote.
         "version": header_number(headers.VERSION),
-        "timestamp": F.col("timestamp"),
+        "timestamp": "timestamp",
         "expires_at": expires_at(),
         "source": header_text(headers.SOURCE),
-        "headers": F.col("headers"),
-        "partition": F.col("partition"),
-        "offset": F.col("offset"),
+        "headers": "headers",
+        "partition": "partition",
+        "offset": "offset",
     }
 
 
-def expires_at() -> Column:
+def expires_at() -> Sql:
     """The time at which the record expires; null: never."""
     # Spark looks for the header at each use of its number, and most records have none.
-    has_time = F.exists("headers", lambda header: header["key"] == headers.EXPIRES_AT)
+    has_time = f"exists(headers, header -> header.key = {literal(headers.EXPIRES_AT)})"
     time_ms = header_number(headers.EXPIRES_AT)
     # No worker writes a time after the year 9999, and Spark would fail at it.
-    return F.when(has_time & time_ms.between(1, _YEAR_9999_MS), F.timestamp_millis(time_ms))
+    is_time = f"{has_time} AND {time_ms} BETWEEN 1 AND {_YEAR_9999_MS}"
+    return f"CASE WHEN {is_time} THEN timestamp_millis({time_ms}) END"
 
 
-def is_live(now: Column) -> Column:
-    """Return whether a record has not expired at a time, also if no worker was running to delete it."""
-    return F.coalesce(expires_at() > now, F.lit(True))
+def is_live(now: Sql = "current_timestamp()") -> Sql:
+    """A condition: the record has not expired at a time, also if no worker was running to delete it."""
+    return f"coalesce({expires_at()} > {now}, true)"
 
 
-def header_text(name: str) -> Column:
+def header_text(name: str) -> Sql:
     """The last value of a header as text, null without the header."""
-    named = F.filter(F.col("headers"), lambda header: header["key"] == name)
-    return F.try_element_at(named, F.lit(-1))["value"].cast("string")
+    named = f"filter(headers, header -> header.key = {literal(name)})"
+    return f"CAST(try_element_at({named}, -1).value AS STRING)"
 
 
-def header_number(name: str) -> Column:
+def header_number(name: str) -> Sql:
     """The number of a header by the rule of `processor.wire.headers`, null for every other value."""
     text = header_text(name)
-    return F.when(text.rlike(headers.NUMBER_PATTERN), text.try_cast("long"))
+    return f"CASE WHEN {text} RLIKE {literal(headers.NUMBER_PATTERN)} THEN try_cast({text} AS BIGINT) END"
 
 
-def header_kind() -> Column:
+def header_kind() -> Sql:
     """The kind of an update, null for a value that is none."""
     text = header_text(headers.KIND)
-    return F.when(text.isin(*headers.KINDS), text)
+    return f"CASE WHEN {text} IN ({', '.join(map(literal, headers.KINDS))}) THEN {text} END"
 
 
 def check_layout(metadata: Metadata) -> None:
@@ -109,10 +120,10 @@ def check_layout(metadata: Metadata) -> None:
         )
 
 
-def kind_of_update() -> Column:
+def kind_of_update() -> Sql:
     """The kind of the update that a record is."""
     # The most frequent kinds have no header: a record with a value and without a kind is an update.
-    return F.coalesce(header_kind(), F.when(F.col("value").isNull(), "delete").otherwise("update"))
+    return f"coalesce({header_kind()}, IF(value IS NULL, 'delete', 'update'))"
 
 
 def refuse_clash(fields: Iterable[str], names: Iterable[str], metadata: Metadata) -> None:
@@ -136,13 +147,22 @@ def refuse_clash(fields: Iterable[str], names: Iterable[str], metadata: Metadata
         raise ConfigurationError(f"field {clash[0]!r} of the schema has the name of a metadata column; {remedy}")
 
 
-def laid_out(columns: Mapping[str, Column], metadata: Metadata) -> list[Column]:
+def laid_out(columns: Mapping[str, Sql | Column], metadata: Metadata) -> list[Column]:
     """Arrange metadata columns: in the struct `_sow`, as columns of their own, or nowhere."""
     if metadata == "none":
         return []
     if metadata == "flat":
-        return [about(name, column) for name, column in columns.items()]
-    return [about(SOW, F.struct(*(column.alias(name) for name, column in columns.items())))]
+        return [about(name, F.expr(one) if isinstance(one, str) else one) for name, one in columns.items()]
+    return [about(SOW, F.struct(*(_named(name, one) for name, one in columns.items())))]
+
+
+def _named(name: str, column: Sql | Column) -> Column:
+    return F.expr(aliased(name, column)) if isinstance(column, str) else column.alias(name)
+
+
+def aliased(name: str, column: Sql) -> Sql:
+    """A column under another name."""
+    return f"{column} AS {quoted([name])}"
 
 
 def about(name: str, value: Column) -> Column:
@@ -189,6 +209,15 @@ class MetadataColumns:
         return F.col(quoted(path))
 
 
-def quoted(path: Iterable[str]) -> str:
-    """A path of column names for SQL. Without the quotes, a dot in a name would mean a field inside a struct."""
+def quoted(path: Iterable[str]) -> Sql:
+    """A path of column names for SQL. Without the quotes, a dot in a name would mean a field inside a struct.
+
+    In SQL that is parsed (`expr`, `selectExpr`, a condition as a text) Spark replaces `${x}` by a setting, in quotes
+    too, and has no sign against it: see `refuse_variables`.
+    """
     return ".".join(f"`{name.replace('`', '``')}`" for name in path)
+
+
+def literal(text: str) -> Sql:
+    """Any text as a literal of SQL, under each rule of a session for backslashes, quotes and `${x}`."""
+    return f"'{text}'" if _IS_PLAIN.fullmatch(text) else f"CAST(X'{text.encode().hex()}' AS STRING)"

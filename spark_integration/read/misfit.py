@@ -10,9 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 
 from processor.errors import ConfigurationError
-from spark_integration.read.mask import FROM_JSON, failing
-from spark_integration.read.metadata_columns import SOW
-from spark_integration.read.schemas.json_columns import ddl, inexact, is_several, literal, name_of, shown
+from spark_integration.read.mask import FROM_JSON, failure
+from spark_integration.read.metadata_columns import SOW, Sql, literal
+from spark_integration.read.schemas.json_columns import ddl, inexact, is_several, name_of, shown
 
 OnMisfit: TypeAlias = Literal["fail", "column"]
 """The treatment of a record that does not fit its columns: fail the query, or a row with metadata `misfit`."""
@@ -34,7 +34,7 @@ RECORD: Final = "__record"
 _INEXACT: Final = "__inexact"
 """The column with the names of its fields that have another value than the text; null or empty: none."""
 
-_TEXT: Final = "CAST(value AS STRING)"
+TEXT: Final = "CAST(value AS STRING)"
 """The record as JSON, in SQL."""
 
 _INEXACT_OR_NONE: Final = f"coalesce({_INEXACT}, array())"
@@ -62,9 +62,9 @@ def with_record(records: DataFrame, struct: StructType) -> DataFrame:
         struct: the columns.
     """
     # Spark copies what is deterministic into each condition above it, and would parse the text again for each.
-    once = F.spark_partition_id() >= 0
-    records = records.withColumn(RECORD, F.when(once, parsed(F.expr(_TEXT), struct)))
-    return records.withColumn(_INEXACT, F.when(once, F.expr(inexact(_TEXT, RECORD, struct))))
+    once = "IF(spark_partition_id() >= 0, {}, NULL)"
+    records = records.withColumn(RECORD, parsed(F.expr(once.format(TEXT)), struct))
+    return records.withColumn(_INEXACT, F.expr(once.format(inexact(TEXT, RECORD, struct))))
 
 
 def parsed(text: Column, struct: StructType) -> Column:
@@ -76,13 +76,13 @@ def parsed(text: Column, struct: StructType) -> Column:
     return F.from_json(text, _with_mark(struct), _PERMISSIVE)
 
 
-def is_misfit() -> Column:
-    """Return whether a row of `with_record` does not fit: `from_json` says so, or a column is inexact."""
+def is_misfit() -> Sql:
+    """A condition: a row of `with_record` does not fit, as `from_json` says so, or a column is inexact."""
     is_unread = f"{RECORD} IS NULL OR {RECORD}.{SOW} IS NOT NULL"
-    return F.expr(f"value IS NOT NULL AND ({is_unread} OR coalesce(size({_INEXACT}) > 0, false))")
+    return f"(value IS NOT NULL AND ({is_unread} OR coalesce(size({_INEXACT}) > 0, false)))"
 
 
-def misfit(is_unfit: Column, struct: StructType, topic: str) -> Column:
+def misfit(is_unfit: Sql, struct: StructType, topic: str) -> Sql:
     """The metadata column `misfit`.
 
     Args:
@@ -90,11 +90,10 @@ def misfit(is_unfit: Column, struct: StructType, topic: str) -> Column:
         struct: the columns; the rows are those of `with_record`.
         topic: the Kafka topic of the records.
     """
-    columns = F.struct(_reason(struct).alias("reason"), F.lit(topic).alias("topic"), F.col("value").alias("value"))
-    return F.when(is_unfit, columns)
+    return f"CASE WHEN {is_unfit} THEN struct({_reason(struct)} AS reason, {literal(topic)} AS topic, value) END"
 
 
-def fitting(records: DataFrame, struct: StructType, topic: str, place: Sequence[tuple[str, Column]]) -> DataFrame:
+def fitting(records: DataFrame, struct: StructType, topic: str, place: Sequence[tuple[str, Sql]]) -> DataFrame:
     """The records, where all fit; else the query fails, and the error has the place of the record and its fields.
 
     It is a condition on the rows, so that no choice of columns removes it.
@@ -105,26 +104,26 @@ def fitting(records: DataFrame, struct: StructType, topic: str, place: Sequence[
         topic: the Kafka topic of the records.
         place: names and values of the columns in `PLACE`.
     """
-    where = (part for name, column in place for part in (F.lit(f", {name} "), column))
+    where = (part for name, column in place for part in (literal(f", {name} "), column))
     remedy = "; publish the record again, give a schema that it fits, or go on over it: on_misfit='column'"
-    types = F.expr(f"substring(schema_of_variant(try_parse_json({_TEXT})), 1, {_TYPES_MAX})")
-    shown = F.coalesce(F.concat(F.lit("; the record is "), types), F.lit(""))
-    error = failing(F.lit(topic), *where, F.lit(": "), _reason(struct), shown, F.lit(remedy)).cast("boolean")
-    return records.where(F.when(is_misfit(), error).otherwise(F.lit(True)))
+    types = f"substring(schema_of_variant(try_parse_json({TEXT})), 1, {_TYPES_MAX})"
+    shown = f"coalesce(concat('; the record is ', {types}), '')"
+    error = failure(literal(topic), *where, "': '", _reason(struct), shown, literal(remedy))
+    return records.where(f"CASE WHEN {is_misfit()} THEN CAST({error} AS BOOLEAN) ELSE true END")
 
 
-def _reason(struct: StructType) -> Column:
+def _reason(struct: StructType) -> Sql:
     """The fields that do not fit. It is evaluated for records that do not fit only."""
     wrong = ", ".join(f"IF({_is_wrong(field)}, {shown(field)}, NULL)" for field in struct.fields)
     names = f"filter(array_union({_INEXACT_OR_NONE}, array({wrong or 'NULL'})), name -> name > '')"
     reason = f"concat_ws(': ', 'does not fit the schema', nullif(array_join({names}, ', '), ''))"
-    present = f"map_keys(map_filter(from_json({_TEXT}, 'map<string, string>'), (name, text) -> text IS NOT NULL))"
+    present = f"map_keys(map_filter(from_json({TEXT}, 'map<string, string>'), (name, text) -> text IS NOT NULL))"
     # A function of arrays is not compiled: the code of a wide schema would be too long for Java.
     fields = f"element_at(transform(array({present}), present -> {reason}), 1)"
     # A name that occurs twice is an error of Spark's variant, not of from_json.
-    return F.expr(f"""CASE WHEN try_parse_json({_TEXT}) IS NULL THEN 'not JSON'
-        WHEN NOT startswith(schema_of_variant(try_parse_json({_TEXT})), 'OBJECT') THEN 'not a JSON object'
-        WHEN {is_several(_TEXT)} THEN 'not one JSON object' ELSE {fields} END""")
+    return f"""CASE WHEN try_parse_json({TEXT}) IS NULL THEN 'not JSON'
+        WHEN NOT startswith(schema_of_variant(try_parse_json({TEXT})), 'OBJECT') THEN 'not a JSON object'
+        WHEN {is_several(TEXT)} THEN 'not one JSON object' ELSE {fields} END"""
 
 
 def _is_wrong(field: StructField) -> str:
@@ -137,7 +136,7 @@ def _is_wrong(field: StructField) -> str:
 
 def _parsed(struct: StructType) -> str:
     options = ", ".join(f"'{name}', '{value}'" for name, value in _PERMISSIVE.items())
-    return f"from_json({_TEXT}, {literal(ddl(_with_mark(struct)))}, map({options}))"
+    return f"from_json({TEXT}, {literal(ddl(_with_mark(struct)))}, map({options}))"
 
 
 def _with_mark(struct: StructType) -> StructType:

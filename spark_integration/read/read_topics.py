@@ -10,7 +10,6 @@ from typing import Final
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
@@ -20,7 +19,7 @@ from spark_integration.foundation.options import Options, offsets_option, source
 from spark_integration.foundation.pyspark_private import infer_json
 from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.read.as_of import AsOf, At
-from spark_integration.read.metadata_columns import Metadata, described, header_text, is_live, kind_of_update
+from spark_integration.read.metadata_columns import Metadata, Sql, described, header_text, is_live, kind_of_update
 from spark_integration.read.misfit import OnMisfit
 from spark_integration.read.table_part import Keys, TablePart, key_texts, latest_records, only_partitions, with_keys
 from spark_integration.read.topic_facts import TopicFacts, refuse_moved, topic_facts, until_moved
@@ -79,7 +78,7 @@ def inferred(
 
 def _struct(spark: SparkSession, options: Mapping[str, str]) -> StructType:
     values = spark.read.format("kafka").options(**options).load().where("value IS NOT NULL")
-    return infer_json(spark, values.select(F.col("value").cast("string")))
+    return infer_json(spark, values.selectExpr("CAST(value AS STRING)"))
 
 
 def read_sow(
@@ -159,12 +158,12 @@ def read_sow(
     return reader.rows(latest.where(_is_live(end)), kafka_topic, matching=filter)
 
 
-def _is_live(end: AsOf | None) -> Column:
-    """Return whether a record has not expired, also if no worker is running to delete it."""
+def _is_live(end: AsOf | None) -> Sql:
+    """A condition: the record has not expired, also if no worker is running to delete it."""
     if end is not None and end.time_ms is None:
         # Offsets have no time: records that workers had expired have a tombstone before them.
-        return F.lit(True)
-    return is_live(F.current_timestamp() if end is None else F.timestamp_millis(F.lit(end.time_ms)))
+        return "true"
+    return is_live() if end is None else is_live(f"timestamp_millis({end.time_ms})")
 
 
 def stream_sow(
@@ -240,7 +239,7 @@ def _stream(
     schema: StructType | str | None,
     options: Options | None,
     config: Settings,
-    columns: dict[str, Column],
+    columns: Mapping[str, Sql | Column],
     layout: Layout,
 ) -> DataFrame:
     settings = topic_settings(topic, config, options=options, needs_sow=role == "sow")
@@ -269,16 +268,17 @@ def infer_from_records(
         return inferred(spark, facts, kafka_options, ends)
 
 
-def _described() -> dict[str, Column]:
+def _described() -> dict[str, Sql]:
     columns = described()
     return {"sow_key": columns.pop("sow_key"), "kind": kind_of_update(), **columns}
 
 
-def delta_columns() -> dict[str, Column]:
+def delta_columns() -> dict[str, Sql | Column]:
     """The metadata columns of deltas, by name, in order."""
-    removed = F.from_json(header_text(headers.REMOVED), "array<string>", {"mode": "FAILFAST"})
-    return _described() | {
+    removed = f"from_json({header_text(headers.REMOVED)}, 'array<string>', map('mode', 'FAILFAST'))"
+    return {
+        **_described(),
         CHANGED: changed_paths_column(),
-        "removed": F.coalesce(removed, F.array().cast("array<string>")),
-        "empty": F.coalesce(header_text(headers.EMPTY) == "true", F.lit(False)),
+        "removed": f"coalesce({removed}, CAST(array() AS ARRAY<STRING>))",
+        "empty": f"coalesce({header_text(headers.EMPTY)} = 'true', false)",
     }

@@ -75,10 +75,10 @@ def latest_records(records: DataFrame) -> DataFrame:
     Returns:
         `partition`, `key`, `value`, `headers`, `timestamp`, `offset`.
     """
-    latest = F.max_by(F.struct("value", "headers", "timestamp", "offset"), "offset").alias("latest")
+    latest = F.expr("max_by(struct(value, headers, timestamp, offset), offset) AS latest")
     # The key first: Spark sorts by its first bytes, and compares whole rows only where these are equal.
-    rows = records.groupBy("key", "partition").agg(latest).select("partition", "key", "latest.*")
-    return rows.where(F.col("value").isNotNull())
+    rows = records.groupBy("key", "partition").agg(latest).selectExpr("partition", "key", "latest.*")
+    return rows.where("value IS NOT NULL")
 
 
 def read_latest(spark: SparkSession, settings: TopicSettings, kafka: Options) -> DataFrame:
@@ -132,7 +132,8 @@ def only_partitions(options: Mapping[str, str], topic: str, partitions: Iterable
 
 def with_keys(records: DataFrame, keys: Sequence[str]) -> DataFrame:
     """The records of these keys."""
-    return records.where(F.col("key").isin([F.lit(key).cast("binary") for key in keys]))
+    texts = ", ".join(f"X'{key.encode().hex()}'" for key in keys)
+    return records.where(f"key IN ({texts})")
 
 
 def _text_of(key: str | int | bool | Sequence[str | int | bool]) -> str:

@@ -6,19 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from pyspark.sql import functions as F  # noqa: N812
-
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader, patiently
 from processor.wire.columns import KIND
 from processor.wire.forwarding import MOVED_RETENTION_MS, RESERVED
 from spark_integration.foundation.options import client_properties
+from spark_integration.read.metadata_columns import literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from processor.topics.family import Role
     from spark_integration.foundation.options import Options
@@ -70,7 +69,7 @@ class TopicFacts:
         self._settings = description.config
         self.partitions = range(description.partitions)
         """The numbers of its partitions."""
-        self._log = LogReader(kafka, group=group)
+        self._log: LogReader | None = None
 
     def begins(self) -> dict[int, int]:
         """The oldest offset kept of each partition."""
@@ -87,7 +86,8 @@ class TopicFacts:
     def at_time(self, time_ms: int) -> dict[int, int]:
         """The first offset of each partition with a record of this time or later; its end where there is none."""
         ends = self.ends()
-        offsets = self._answer(lambda: self._log.at_time(self.topic, self.partitions, time_ms, _ANSWER_TIMEOUT_S))
+        log = self._reader()
+        offsets = self._answer(lambda: log.at_time(self.topic, self.partitions, time_ms, _ANSWER_TIMEOUT_S))
         return {partition: ends[partition] if offset is None else offset for partition, offset in offsets.items()}
 
     def setting(self, name: str) -> str | None:
@@ -110,11 +110,19 @@ class TopicFacts:
 
     def close(self) -> None:
         """Close the connection."""
-        self._log.close()
+        if self._log is not None:
+            self._log.close()
+
+    def _reader(self) -> LogReader:
+        """A reader of the topic; a table as it is now needs none."""
+        if self._log is None:
+            self._log = LogReader(self._kafka, group=self._group)
+        return self._log
 
     def _bounds(self) -> dict[int, tuple[int, int]]:
+        log = self._reader()
         return {
-            partition: self._answer(lambda at=partition: self._log.bounds(self.topic, at, _ANSWER_TIMEOUT_S))  # type: ignore[misc]
+            partition: self._answer(lambda at=partition: log.bounds(self.topic, at, _ANSWER_TIMEOUT_S))  # type: ignore[misc]
             for partition in self.partitions
         }
 
@@ -169,13 +177,8 @@ def until_moved(records: DataFrame, topic: str) -> DataFrame:
         records: rows of Spark's Kafka source.
         topic: their Kafka topic.
     """
-    is_mark = F.col("value").isNull() & _is_reserved() & ~F.exists("headers", lambda header: header["key"] == KIND)
-    error = F.concat(
-        F.lit(f"{topic} has moved, and gets no more records; the topic in its place is named at the end of "),
-        F.substring(F.col("key").cast("string"), 2, 300),
-    )
-    return records.where(F.when(is_mark, F.raise_error(error).cast("boolean")).otherwise(F.lit(True)))
-
-
-def _is_reserved() -> Column:
-    return F.hex("key").startswith(RESERVED.hex().upper())
+    is_reserved = f"startswith(hex(key), '{RESERVED.hex().upper()}')"
+    is_mark = f"value IS NULL AND {is_reserved} AND NOT exists(headers, header -> header.key = {literal(KIND)})"
+    moved = literal(f"{topic} has moved, and gets no more records; the topic in its place is named at the end of ")
+    error = f"raise_error(concat({moved}, substring(CAST(key AS STRING), 2, 300)))"
+    return records.where(f"CASE WHEN {is_mark} THEN CAST({error} AS BOOLEAN) ELSE true END")

@@ -15,12 +15,22 @@ from processor.filter import compile_filter
 from spark_integration.filter import filter_column
 from spark_integration.foundation.settings import TopicSettings
 from spark_integration.read.decode import Decoding, changed, decoded, matched
-from spark_integration.read.metadata_columns import Metadata, check_layout, laid_out, refuse_clash
+from spark_integration.read.metadata_columns import (
+    SOW,
+    Metadata,
+    Sql,
+    aliased,
+    check_layout,
+    laid_out,
+    quoted,
+    refuse_clash,
+)
 from spark_integration.read.misfit import (
     MISFIT,
     MISFIT_TYPE,
     PLACE,
     RECORD,
+    TEXT,
     OnMisfit,
     check_on_misfit,
     fitting,
@@ -28,12 +38,22 @@ from spark_integration.read.misfit import (
     misfit,
     with_record,
 )
-from spark_integration.read.schemas.schema import INFER, given_schema, own_schema, pinned, refuse_twins
+from spark_integration.read.schemas.schema import (
+    INFER,
+    given_schema,
+    own_schema,
+    pinned,
+    refuse_twins,
+    refuse_variables,
+)
 
 CHANGED = "changed"
 """The metadata column that is computed when the record is decoded."""
 
 _IS_UNFIT = "__is_unfit"
+_FITTING = "__fitting"
+"""The column of the parsed record, null where it does not fit."""
+_FITTING_TEXT = f"IF({_IS_UNFIT}, NULL, {TEXT})"
 
 
 class Layout(NamedTuple):
@@ -50,8 +70,8 @@ class TopicReader:
     settings: TopicSettings
     struct: StructType | None
     """The columns of the record; None: one column `value` with its JSON text."""
-    described: Mapping[str, Column]
-    """The metadata columns, by name. With `changed`, the records are deltas, and the column is computed here."""
+    described: Mapping[str, Sql | Column]
+    """The metadata columns, by name. With `changed`, a Column, the records are deltas; it is computed here."""
     layout: Layout
     """The place of the metadata columns, and the treatment of misfits."""
 
@@ -60,7 +80,7 @@ class TopicReader:
         cls,
         settings: TopicSettings,
         schema: StructType | str | None,
-        described: Mapping[str, Column],
+        described: Mapping[str, Sql | Column],
         layout: Layout,
         infer: Callable[[], StructType],
     ) -> TopicReader:
@@ -98,6 +118,8 @@ class TopicReader:
             struct = own_schema(settings)
         if struct is not None:
             refuse_twins(struct, settings.name)
+            if is_json:
+                refuse_variables(struct)
             refuse_clash(struct.names, [*described, MISFIT], layout.metadata)
         return cls(settings, struct, described, layout)
 
@@ -123,15 +145,12 @@ class TopicReader:
         if matching is not None:
             compile_filter(matching)
         decoding = self._decoding(topic, self.struct, matching)
-        added = {CHANGED, MISFIT}
-        before = {name: column for name, column in self.described.items() if name not in added}
+        before = [aliased(name, one) for name, one in self.described.items() if isinstance(one, str)]
         if "value_headers" in records.columns:
-            before["value_headers"] = F.col("value_headers")
-        columns = records.select(F.col("value"), *(column.alias(name) for name, column in before.items()))
-        metadata = {name: F.col(name) for name in self._names}
-        return decoded(columns, decoding).select(
-            *self._fields(F.col("record")), *laid_out(metadata, self.layout.metadata)
-        )
+            before.append("value_headers")
+        rows = decoded(records.selectExpr("value", *before), decoding)
+        metadata = {name: quoted([name]) for name in self._names}
+        return rows.select("record.*", *laid_out(metadata, self.layout.metadata))
 
     @property
     def _shows_misfits(self) -> bool:
@@ -147,45 +166,40 @@ class TopicReader:
 
     def _of_json(self, records: DataFrame, topic: str, matching: str | None) -> DataFrame:
         """Convert records of JSON, in the JVM as far as it can evaluate the filter."""
-        text, described = F.col("value").cast("string"), dict(self.described)
-        record, fits = None, F.lit(True)
-        if self.struct is not None:
-            records, record = with_record(records, self.struct), F.col(RECORD)
-        if self.struct is not None and self._shows_misfits:
-            records = records.withColumn(_IS_UNFIT, is_misfit())
-            fits = ~F.col(_IS_UNFIT)
-            described[MISFIT] = misfit(F.col(_IS_UNFIT), self.struct, topic)
+        described, shows_misfits = dict(self.described), self._shows_misfits and self.struct is not None
+        if self.struct is None:
+            if self._shows_misfits:
+                # A text is shown as it is.
+                described[MISFIT] = f"CAST(NULL AS {MISFIT_TYPE.simpleString()})"
+        elif shows_misfits:
+            records = with_record(records, self.struct).withColumn(_IS_UNFIT, F.expr(is_misfit()))
+            described[MISFIT] = misfit(_IS_UNFIT, self.struct, topic)
             if CHANGED in described:
-                described[CHANGED] = changed(F.when(fits, text))
-        elif self.struct is not None:
-            place = [(name, described[name]) for name in PLACE if name in described]
-            records = fitting(records, self.struct, topic, place)
-        elif self._shows_misfits:
-            # A text is shown as it is.
-            described[MISFIT] = F.lit(None).cast(MISFIT_TYPE)
+                described[CHANGED] = changed(F.expr(_FITTING_TEXT))
+        else:
+            place = [(name, one) for name in PLACE if isinstance(one := described.get(name), str)]
+            records = fitting(with_record(records, self.struct), self.struct, topic, place)
         if matching is not None:
-            records = self._matching(records, topic, matching, record, fits)
-        if record is not None and self._shows_misfits:
-            record = F.when(fits, record)
-        fields = [text.alias("value")] if record is None else self._fields(record)
-        return records.select(*fields, *laid_out(described, self.layout.metadata))
+            records = self._matching(records, topic, matching, shows_misfits)
+        if shows_misfits:
+            records = records.withColumn(_FITTING, F.expr(f"IF({_IS_UNFIT}, NULL, {RECORD})"))
+        # The names of its fields are in no text, where Spark would replace some of them.
+        fields = f"{_FITTING if shows_misfits else RECORD}.* EXCEPT ({SOW})"
+        if self.struct is None:
+            fields = aliased("value", TEXT)
+        return records.select(F.expr(fields), *laid_out(described, self.layout.metadata))
 
-    def _matching(
-        self, records: DataFrame, topic: str, matching: str, record: Column | None, fits: Column
-    ) -> DataFrame:
+    def _matching(self, records: DataFrame, topic: str, matching: str, shows_misfits: bool) -> DataFrame:
         """The records that match, and those that do not fit."""
         if compile_filter(matching).uses_metadata:
-            keyed = records.withColumn("sow_key", F.col("key").cast("string"))
+            keyed = records.withColumn("sow_key", F.expr("CAST(key AS STRING)"))
             return matched(keyed, self._decoding(topic, None, matching))
-        text = F.col("value").cast("string")
-        verdict = filter_column(matching, self.struct, record=record, value=F.when(fits, text))
-        return records.where(~fits | verdict) if self._shows_misfits else records.where(verdict)
-
-    def _fields(self, record: Column) -> list[Column]:
-        assert self.struct is not None, "a record as it is has no fields"
-        return [record.getField(name).alias(name) for name in self.struct.names]
+        record = None if self.struct is None else F.expr(RECORD)
+        text = F.expr(_FITTING_TEXT if shows_misfits else TEXT)
+        verdict = filter_column(matching, self.struct, record=record, value=text)
+        return records.where(F.expr(_IS_UNFIT) | verdict if shows_misfits else verdict)
 
 
 def changed_paths_column() -> Column:
     """The metadata column `changed` of deltas: the paths of each."""
-    return changed(F.col("value").cast("string"))
+    return changed(F.expr(TEXT))

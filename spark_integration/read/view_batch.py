@@ -285,5 +285,5 @@ def _latest(
         if "headers" not in given.columns:
             given = given.withColumn("headers", F.lit(None).cast(HEADERS_DDL))
         latest = latest_records(given)
-    live = latest.where(is_live(F.current_timestamp()))
+    live = latest.where(is_live())
     return live.withColumn("timestamp_ms", F.unix_millis("timestamp"))

@@ -69,8 +69,8 @@ class VersionColumns:
         else:
             if self.shows_misfits:
                 versions = with_record(versions, self.record)
-                record = F.when(~is_misfit(), F.col(RECORD))
-                marks.append(misfit(is_misfit(), self.record, "").alias(MISFIT))
+                record = F.expr(f"IF({is_misfit()}, NULL, {RECORD})")
+                marks.append(F.expr(misfit(is_misfit(), self.record, "")).alias(MISFIT))
             else:
                 record = F.from_json(text, self.record, {**FROM_JSON, "mode": "FAILFAST"})
             fields = [record.getField(name).alias(name) for name in self.record.names]

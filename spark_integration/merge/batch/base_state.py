@@ -93,7 +93,7 @@ def used_in(records: DataFrame) -> dict[int, int]:
     Args:
         records: SOW records, deletes included: `partition`, `value`, `headers`.
     """
-    version = header_number(VERSION) + F.when(F.col("value").isNull(), 0).otherwise(1)
+    version = F.expr(header_number(VERSION)) + F.when(F.col("value").isNull(), 0).otherwise(1)
     rows = records.groupBy("partition").agg(F.max(version).alias("version")).collect()
     return {row.partition: row.version for row in rows if row.version is not None}
 

@@ -19,7 +19,14 @@ from spark_integration.foundation.arrow_records import HEADERS_DDL, OUTGOING_DDL
 from spark_integration.foundation.settings import TopicSettings, topic_settings
 from spark_integration.merge.topic_family import Bounds
 from spark_integration.read.mask import FROM_JSON
-from spark_integration.read.metadata_columns import Metadata, check_layout, header_number, laid_out, refuse_clash
+from spark_integration.read.metadata_columns import (
+    Metadata,
+    aliased,
+    check_layout,
+    header_number,
+    laid_out,
+    refuse_clash,
+)
 from spark_integration.read.schemas.schema import given_schema
 
 if TYPE_CHECKING:
@@ -109,11 +116,11 @@ class Merged:
         """
         check_layout(metadata)
         struct = given_schema(schema)
-        described = {"sow_key": F.col("key").cast("string"), "version": header_number(names.VERSION)}
+        described = {"sow_key": "CAST(key AS STRING)", "version": header_number(names.VERSION)}
         refuse_clash(struct.names, described, metadata)
         record = F.from_json(F.col("value").cast("string"), struct, {**FROM_JSON, "mode": "FAILFAST"}).alias("record")
-        rows = self.records.select(record, *(column.alias(f"_{name}") for name, column in described.items()))
-        return rows.select("record.*", *laid_out({name: F.col(f"_{name}") for name in described}, metadata))
+        rows = self.records.select(record, *(F.expr(aliased(f"_{name}", one)) for name, one in described.items()))
+        return rows.select("record.*", *laid_out({name: f"_{name}" for name in described}, metadata))
 
     def save(
         self,

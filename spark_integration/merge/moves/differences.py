@@ -13,7 +13,7 @@ from processor.errors import Stop
 from processor.wire import columns as names
 from spark_integration.merge.batch.history import read_topic
 from spark_integration.merge.topic_family import Bounds
-from spark_integration.read.metadata_columns import header_number
+from spark_integration.read.metadata_columns import aliased, header_number
 
 if TYPE_CHECKING:
     from spark_integration.foundation.options import Options
@@ -144,8 +144,8 @@ def _side(rows: DataFrame, name: str) -> DataFrame:
         "partition",
         "key",
         F.col("value").alias(name),
-        _or_zero(header_number(names.EXPIRES_AT)).alias(f"{name}_end"),
-        header_number(names.VERSION).alias(f"{name}_version"),
+        _or_zero(F.expr(header_number(names.EXPIRES_AT))).alias(f"{name}_end"),
+        F.expr(aliased(f"{name}_version", header_number(names.VERSION))),
     )
 
 

@@ -44,7 +44,7 @@ from spark_integration.merge.moves.differences import (
 )
 from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.read.mask import FROM_JSON, TO_JSON
-from spark_integration.read.metadata_columns import header_number
+from spark_integration.read.metadata_columns import aliased, header_number
 from spark_integration.tables.snapshots import Snapshots
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def table_rows(
         "key",
         "partition",
         F.col("value").alias("there"),
-        header_number(names.VERSION).alias("there_version"),
+        F.expr(aliased("there_version", header_number(names.VERSION))),
         (F.col("offset") >= offset_of(reached)).alias("is_behind"),
     )
     both = there.join(wanted, "name", "full_outer")
@@ -312,7 +312,7 @@ class _Run(NamedTuple):
 
 def _lasting(rows: DataFrame, as_of_ms: int) -> DataFrame:
     """The records that neither side may have expired by now."""
-    end = header_number(names.EXPIRES_AT)
+    end = F.expr(header_number(names.EXPIRES_AT))
     return rows.where(end.isNull() | (end == 0) | (end > as_of_ms + _EXPIRING_MS))
 
 

@@ -29,6 +29,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spark_integration.read.metadata_columns import literal, quoted
+
 _DIGITS: Final = 38
 """Digits of Spark's longest decimal."""
 _MORE: Final = 9
@@ -37,11 +39,13 @@ _EXACT: Final[Mapping[type[DataType], int]] = {FloatType: 2**24, DoubleType: 2**
 """The numbers up to which these types have every whole number."""
 _NO_NUMBERS: Final = "('NaN', 'Infinity', '+Infinity', '-Infinity', 'INF', '+INF', '-INF')"
 """The texts that a column of doubles takes."""
-_LONG: Final = """r'[0-9.]{16,}|"-?Infinity"'"""
+_LONG: Final = """'[0-9.]{16,}|"-?Infinity"'"""
 """The parts of a text that Spark has made of a number with too many digits, or too large."""
-_TINY: Final = "r'[1-9][0-9.]*[eE]-[0-9]{2}'"
+_TINY: Final = "'[1-9][0-9.]*[eE]-[0-9]{2}'"
 """A number that the longest decimal may have as zero."""
-_TIME_OF_DAY: Final = """r'"T?[0-9]{1,2}:'"""
+_TIME_OF_DAY: Final = """'"T?[0-9]{1,2}:'"""
+_STRING: Final = literal(r'"(?:[^"\\]|\\.)*"')
+"""A string of JSON."""
 _IS_STRANGE_YEAR: Final = "year({0}) NOT BETWEEN 1 AND 9999"
 
 
@@ -85,7 +89,7 @@ def _is_doubtful(text: str, record: str, struct: StructType) -> str:
         digits = min(kind.scale for kind in decimals) + 1
         if any(kind.precision > _DIGITS - _MORE for kind in decimals):
             digits = 1
-        signs.append(f"{text} RLIKE r'\\.[0-9]{{{digits}}}|[0-9][eE]-'")
+        signs.append(f"{text} RLIKE '[.][0-9]{{{digits}}}|[0-9][eE]-'")
     if any(isinstance(kind, TimestampType) for kind in kinds):
         signs.append(f"{text} RLIKE {_TIME_OF_DAY}")
     return f"coalesce({' OR '.join((*signs, *_strange(record, struct)))}, false)"
@@ -95,8 +99,8 @@ def is_several(text: str) -> str:
     """Return whether a text is anything but one object."""
     bare = f"trim(translate({text}, '\t\r\n', '   '))"
     # Braces without a comma between them are in no text of JSON, except in a string.
-    without_strings = f"""regexp_replace({bare}, r'"(?:[^"\\\\]|\\\\.)*"', '')"""
-    return f"(NOT startswith({bare}, '{{') OR NOT endswith({bare}, '}}') OR {without_strings} RLIKE r'\\}}[ ]*\\{{')"
+    without_strings = f"regexp_replace({bare}, {_STRING}, '')"
+    return f"(NOT startswith({bare}, '{{') OR NOT endswith({bare}, '}}') OR {without_strings} RLIKE '[}}][ ]*[{{]')"
 
 
 def shown(field: StructField) -> str:
@@ -113,18 +117,15 @@ def ddl(kind: DataType) -> str:
             return f"array<{ddl(inner)}>"
         case MapType(keyType=key, valueType=inner):
             return f"map<{ddl(key)}, {ddl(inner)}>"
+        case TimestampType():
+            return "timestamp_ltz"  # What `timestamp` means is a setting of the session.
         case _:
             return kind.simpleString()
 
 
 def name_of(field: StructField) -> str:
     """The name of a field in SQL."""
-    return f"`{field.name.replace('`', '``')}`"
-
-
-def literal(text: str) -> str:
-    """Any text as a literal of SQL; the session's rules for backslashes do not matter."""
-    return f"CAST(X'{text.encode().hex()}' AS STRING)" if "\\" in text or "'" in text else f"'{text}'"
+    return quoted([field.name])
 
 
 def _leaves(kind: DataType) -> Iterator[DataType]:
@@ -199,12 +200,12 @@ def _is_other(kind: DataType, value: str, exact: str, text: str, level: int = 0)
             return _is_other(ArrayType(inner), f"map_values({value})", f"map_values({exact})", text, level)
         case DecimalType(scale=scale):
             # Not by comparing: of two long decimals Spark would round one first.
-            is_short = f"CAST({exact} AS STRING) RLIKE r'^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$'"
+            is_short = f"CAST({exact} AS STRING) RLIKE '^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$'"
             return f"(NOT {is_short} OR ({exact} = 0 AND {text} RLIKE {_TINY}))"
         case ByteType():
             return f"{value} != try_cast({exact} AS INT)"
         case TimestampType():
-            return f"({_IS_STRANGE_YEAR.format(value)} OR {exact} RLIKE r'^T?[0-9]{{1,2}}:')"
+            return f"({_IS_STRANGE_YEAR.format(value)} OR {exact} RLIKE '^T?[0-9]{{1,2}}:')"
         case DateType() | TimestampNTZType():
             return _IS_STRANGE_YEAR.format(value)
         case StringType():
@@ -217,6 +218,6 @@ def _is_other_number(kind: DataType, value: str, exact: str) -> str:
     """A whole number must be there to its last digit; another one is the nearest of the type, and not infinite."""
     # Spark would make a decimal of the shortest text of a double; as a long it has all digits.
     is_held = f"coalesce(try_cast({exact} AS DECIMAL({_DIGITS},0)) = try_cast({value} AS LONG), false)"
-    is_rounded = f"(abs({value}) >= {_EXACT[type(kind)]} AND {exact} RLIKE r'^-?[0-9]+$' AND NOT {is_held})"
+    is_rounded = f"(abs({value}) >= {_EXACT[type(kind)]} AND {exact} RLIKE '^-?[0-9]+$' AND NOT {is_held})"
     is_finite = f"(NOT isnan({value}) AND abs({value}) != double('infinity'))"
     return f"IF({is_finite}, {is_rounded}, {exact} NOT IN {_NO_NUMBERS})"
