@@ -45,7 +45,6 @@ _OTHER_FILES: Final = 500
 _REVIVE_INTERVAL_S: Final = 1.0
 _GONE_IDLE_TIMEOUTS: Final = 2
 """A peer whose machine acknowledges nothing for so many `idle_timeout_s` is gone; a slow one is closed earlier."""
-_SEND_BUFFER_BYTES: Final = 64 * 1024
 
 
 def bound_socket(config: Config, *, is_shared: bool) -> socket.socket:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -288,7 +287,6 @@ class GatewayOpener(SubscriptionOpener[GatewayRequest]):
         self.times = LinkTimes()
         """The limits of connections that are opened from now on."""
         self._key_fields: dict[str, tuple[KeyFields, bool]] = {}
-        self._lock = threading.Lock()
 
     def understand(
         self,

@@ -32,7 +32,6 @@ from processor.merge import KeyFields
 from processor.subscriptions.request.entitlement import Entitlement
 from processor.subscriptions.request.select import Select
 
-FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 _KNOWN_LATER: Final = frozenset(("CORRELATION_ID", "LAST_UPDATED", "MESSAGE_SIZE"))
 """Functions whose value for a record is not known before a worker has written it."""
 

@@ -81,10 +81,8 @@ class RestoreRanges:
         """
         self._positions = positions
         self._admin = admin
-        self._source = source
         input_table = source if table else None
         self._topics = [topic for topic in (sow, mark, input_table) if topic is not None]
-        self._sow = sow
         self._starts: dict[int, Start | None] = {}
         self._committed_of: dict[int, Committed] = {}
         self._oldest_input: dict[int, int] = {}

@@ -36,7 +36,6 @@ class Report:
             is_verbose: show every log line of the programs on a terminal too.
         """
         self.is_terminal = sys.stderr.isatty()
-        self._is_verbose = is_verbose
         self._lock = threading.Lock()
         colours = not os.environ.get("NO_COLOR")
         self._renderer = structlog.dev.ConsoleRenderer(colors=colours) if self.is_terminal and is_verbose else None
