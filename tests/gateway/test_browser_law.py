@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.gateway.memory import MemoryWorld
+from tests.gateway.test_composition import ENDS
 from tests.gateway.test_page import PATIENCE_MS, browser, pytestmark  # noqa: F401 - A fixture, and its needs.
 from tests.programs.gateway.outages import in_page, run
 
@@ -14,6 +15,7 @@ BEGIN = """async () => {
 }"""
 
 
+@ENDS
 @pytest.mark.timeout(3600)
 def test_views_in_a_browser_are_right_after_random_outages(browser, random_seed, steps):  # noqa: F811
     """After random updates, outages, replaces and closings each view equals its query at its bookmark, and then now."""
