@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.groups import NO_OFFSET
 from processor.kafka.clients.log_reader import LogReader, patiently
 from processor.wire.columns import KIND
 from processor.wire.forwarding import MOVED_RETENTION_MS, RESERVED
@@ -84,11 +85,13 @@ class TopicFacts:
         return {partition: bounds[1] for partition, bounds in self._bounds().items()}
 
     def at_time(self, time_ms: int) -> dict[int, int]:
-        """The first offset of each partition with a record of this time or later; its end where there is none."""
+        """The first offset of each partition with a record of this time or later; its end where there is none.
+
+        Records of open transactions count: once they are committed, later ones than this time must not be read.
+        """
         ends = self.ends()
-        log = self._reader()
-        offsets = self._answer(lambda: log.at_time(self.topic, self.partitions, time_ms, _ANSWER_TIMEOUT_S))
-        return {partition: ends[partition] if offset is None else offset for partition, offset in offsets.items()}
+        offsets = self._admin.end_offsets(self.topic, self.partitions, kind=time_ms)
+        return {number: ends[number] if offset == NO_OFFSET else offset for number, offset in offsets.items()}
 
     def setting(self, name: str) -> str | None:
         """A setting of the topic; None where access is denied."""

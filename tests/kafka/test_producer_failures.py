@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,14 @@ from confluent_kafka import KafkaError, KafkaException
 from processor.errors import BrokerUnavailable, ProducerLost
 from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
+from processor.kafka.admin.groups import NO_OFFSET
 from processor.kafka.clients import staged_producer, transactional_producer
 from processor.kafka.clients.staged_producer import StagedProducer
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.topics.family import TopicSpec
 from tests.programs.faults.broker.broker import Broker
 from tests.programs.faults.broker.proxy import Proxy
+from tests.waiting import until
 
 
 def test_a_worker_that_is_told_to_stop_waits_for_no_broker(monkeypatch):
@@ -88,6 +91,23 @@ def test_a_transaction_that_is_open_at_the_end_is_rolled_back_at_once(bootstrap:
     end = admin.end_offsets(topic, [0])
     stable = admin.ask_offsets(topic, [0], "stable_end")
     assert {partition: question.answer() for partition, question in stable.items()} == end
+    admin.delete([topic])
+
+
+@pytest.mark.broker
+def test_the_first_offset_of_a_time_may_be_of_an_open_transaction(bootstrap: str, unique: str) -> None:
+    """The first offset of a time counts records of open transactions, which a reader up to it would get later."""
+    kafka, topic = {"bootstrap.servers": bootstrap}, f"{unique}.sow"
+    admin = Admin(kafka)
+    admin.create([TopicSpec(topic, "sow", 2, {})])
+    producer = TransactionalProducer(kafka, transactional_id=unique, transaction_timeout_s=60.0)
+    producer.start()
+    producer.send(topic, 0, [(b"k", b"v", []), (b"k", b"v", [])])
+    until(lambda: admin.end_offsets(topic, [0]) == {0: 2})
+    later_ms = round((time.time() + 3600) * 1000)
+    assert admin.end_offsets(topic, [0, 1], kind=1) == {0: 0, 1: NO_OFFSET}
+    assert admin.end_offsets(topic, [0, 1], kind=later_ms) == {0: NO_OFFSET, 1: NO_OFFSET}
+    producer.close()
     admin.delete([topic])
 
 

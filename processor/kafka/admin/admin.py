@@ -323,9 +323,12 @@ class Admin:
                 )
 
     def end_offsets(
-        self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S, *, kind: OffsetKind = "end"
+        self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S, *, kind: OffsetKind | int = "end"
     ) -> dict[int, int]:
         """Fetch the true end of each partition, open transactions included; or another offset.
+
+        With a time in milliseconds as `kind`, it is the offset of the first record of that time or later, of open
+        transactions too, which a consumer of committed records is not told; `groups.NO_OFFSET` if there is none.
 
         The end that a reader of committed records sees may lie before a transaction that is already committed, if its
         marker has not been written yet (KAFKA-10167). A restore must reach the true end.
@@ -378,9 +381,9 @@ class Admin:
             raise kafka_errors.stop(errors[0], f"asking for the ends of {topic}") from errors[0]
 
     def ask_offsets(
-        self, topic: str, partitions: Iterable[int], kind: OffsetKind, timeout_s: float = ASK_TIMEOUT_S
+        self, topic: str, partitions: Iterable[int], kind: OffsetKind | int, timeout_s: float = ASK_TIMEOUT_S
     ) -> dict[int, Question[int]]:
-        """Request the first or last offsets of partitions; the answers are read later."""
+        """Request the first or last offsets of partitions, or those of a time; the answers are read later."""
         places = ((topic, partition) for partition in partitions)
         questions = ask_offsets(self._client, places, kind, timeout_s)
         return {partition: question for (_, partition), question in questions.items()}

@@ -154,32 +154,41 @@ def committed_in(partition: int, future: FutureOffsets) -> Committed:
 
 OffsetKind: TypeAlias = Literal["oldest", "end", "stable_end"]
 """The oldest offset kept, the true end, or the last stable offset: the end for readers of committed records."""
+NO_OFFSET: Final = -1
+"""Kafka's answer if no record has the time or a later one."""
 
 
 def ask_offsets(
-    client: AdminClient, places: Iterable[tuple[str, int]], kind: OffsetKind, timeout_s: float
+    client: AdminClient, places: Iterable[tuple[str, int]], kind: OffsetKind | int, timeout_s: float
 ) -> dict[tuple[str, int], Question[int]]:
-    """Request the first or last offsets of partitions, by topic and number.
+    """Request the first or last offsets of partitions, by topic and number; or the first ones of a time, -1 for none.
 
     While a leader is changing, librdkafka may answer with an invalid offset (-1001); it counts as no answer.
     """
-    spec: Any = OffsetSpec.earliest() if kind == "oldest" else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+    spec: Any
+    if isinstance(kind, int):
+        spec, least, what = OffsetSpec.for_timestamp(kind), NO_OFFSET, f"offset of the time {kind}"
+    else:
+        spec, least, what = OffsetSpec.earliest() if kind == "oldest" else OffsetSpec.latest(), 0, kind  # type: ignore[no-untyped-call]
     level = IsolationLevel.READ_COMMITTED if kind == "stable_end" else IsolationLevel.READ_UNCOMMITTED
     positions = {TopicPartition(*place): spec for place in places}
     futures = client.list_offsets(positions, isolation_level=level, request_timeout=timeout_s) if positions else {}
     limit_s = timeout_s + OVERDUE_S
     return {
         (at.topic, at.partition): Question(
-            f"asking for the {kind} of {at.topic} partition {at.partition}", future, limit_s, offset_in
+            f"asking for the {what} of {at.topic} partition {at.partition}",
+            future,
+            limit_s,
+            partial(offset_in, least=least),
         )
         for at, future in futures.items()
     }
 
 
-def offset_in(future: Future[Any]) -> int:
-    """The offset in an answer; a negative one counts as no answer."""
+def offset_in(future: Future[Any], *, least: int = 0) -> int:
+    """The offset in an answer; one below `least` counts as no answer."""
     offset = int(future.result().offset)
-    if offset < 0:
+    if offset < least:
         raise KafkaException(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, f"Kafka gave the offset {offset}"))
     return offset
 
