@@ -114,8 +114,8 @@ class Assembly:
         self._backlogs = backlogs or {}
         self._fenced = fenced
         runtime = config.runtime
-        self._prefetch_bytes = runtime.prefetch_bytes // consumers
-        self._runtime = runtime.model_copy(update={"write_back_bytes": runtime.write_back_bytes // consumers})
+        shared = ("prefetch_bytes", "write_back_bytes")
+        self._runtime = runtime.model_copy(update={name: getattr(runtime, name) // consumers for name in shared})
         self._memory = RocksMemory(runtime.block_cache_bytes, beat)
         self._bar = RestoreBar()
         self._admin = admin
@@ -260,7 +260,7 @@ class Assembly:
             session_timeout_s=self._runtime.session_timeout_s,
             listener=listener,
             instance=f"{group}.{self._slot.name}" if self._runtime.static_membership else None,
-            prefetch_bytes=self._prefetch_bytes,
+            prefetch_bytes=self._runtime.prefetch_bytes,
             rebuild_steps=_rebuild_steps(pipeline),
         )
 
