@@ -231,7 +231,7 @@ def as_json(letter: DeadLetter, *, whole: bool = False, waits: bool | None = Non
         return _dumped(fields | _beginning(record.value) | {"cut": True})
     text = _json_text(record.value)
     if text is None:
-        return _dumped(fields | _text_or_base64("text", "base64", record.value))
+        return _dumped(fields | _all_of(record.value))
     # Unchanged, not parsed and encoded again: the reader looks for a problem in exactly these bytes.
     return f'{_dumped(fields)[:-1]},"value":{text}}}'
 

@@ -14,6 +14,8 @@ ADAPTERS: Final = Path(str(files("processor.gateway"))) / "web" / "adapters"
 """The folder of the page's libraries from npm."""
 GRID: Final = "node_modules/ag-grid-community/dist/ag-grid-community.min.noStyle.js"
 """The library of its grid."""
+NO_GRID: Final = "The page has no grid, whose library comes from npm: {}."
+"""The sentence for users, with `grid_remedy`."""
 
 
 def gateway_is_installed() -> bool:

@@ -19,7 +19,7 @@ from processor.errors import Stop
 from processor.installation.configured_pipelines import specs
 from processor.kafka.admin.admin import Admin
 from processor.runtime.worker.os_process import interruptible
-from processor.trial import grid_remedy
+from processor.trial import NO_GRID, grid_remedy
 from processor.trial.broker import EmbeddedBroker
 from processor.trial.broker.guarded import GuardedProcess
 from processor.trial.broker.jars import class_path
@@ -89,7 +89,7 @@ def _run(options: DemoOptions, console: Console, stack: contextlib.ExitStack) ->
     if team.page is not None:
         console.print(f"The topics in a browser: http://{team.page}/")
         if remedy := grid_remedy():
-            console.print(f"The page has no grid, whose library comes from npm: {remedy}.")
+            console.print(NO_GRID.format(remedy))
     # From here on, an error ends all processes too.
     stack.callback(team.stop)
     try:

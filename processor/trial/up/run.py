@@ -18,7 +18,7 @@ from processor.errors import BrokerUnavailable, ConfigurationError, Stop
 from processor.kafka.connection_probe import addresses_of
 from processor.runtime.worker.os_process import interruptible
 from processor.topics import Problem
-from processor.trial import gateway_is_installed, grid_remedy
+from processor.trial import NO_GRID, gateway_is_installed, grid_remedy
 from processor.trial.broker.guarded import GuardedProcess
 from processor.trial.up.readiness import Readiness
 from processor.trial.up.report import Report, parsed, reason_in
@@ -300,11 +300,7 @@ class _Up:
             self._page = str(event["address"])
             self._report.say(f"Page: {self._page}/", "page", address=self._page)
             if remedy := grid_remedy():
-                self._report.say(
-                    f"The page has no grid, whose library comes from npm: {remedy}.",
-                    "page without its grid",
-                    remedy=remedy,
-                )
+                self._report.say(NO_GRID.format(remedy), "page without its grid", remedy=remedy)
 
 
 def _parts(address: str) -> tuple[str, int]:
