@@ -129,7 +129,7 @@ def test_a_bookmark_that_cannot_be_resumed_is_answered_with_refetch(cause):
 
 
 def test_a_topic_whose_view_is_made_anew_is_fetched_again(memory_world):
-    """When a feed begins again, each subscription gets refetch and a snapshot, and loses what is gone."""
+    """A feed that begins again sends each subscription `refetch` and a snapshot without records that were deleted."""
     memory_world.put(1, qty=5)
     memory_world.put(2, qty=5)
     client = memory_world.connect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -78,37 +79,38 @@ def test_a_producer_waits_for_kafka_as_long_as_it_is_away(
         producer.close()
 
 
-@pytest.mark.broker
-def test_a_transaction_that_is_open_at_the_end_is_rolled_back_at_once(bootstrap: str, unique: str) -> None:
-    """Closing rolls an open transaction back at once: readers need not wait until the broker does."""
-    kafka, topic = {"bootstrap.servers": bootstrap}, f"{unique}.sow"
-    admin = Admin(kafka)
-    admin.create([TopicSpec(topic, "sow", 1, {})])
-    producer = TransactionalProducer(kafka, transactional_id=unique, transaction_timeout_s=60.0)
-    producer.start()
-    producer.send(topic, 0, [(b"k", b"v", [])])
-    producer.close()
-    end = admin.end_offsets(topic, [0])
-    stable = admin.ask_offsets(topic, [0], "stable_end")
-    assert {partition: question.answer() for partition, question in stable.items()} == end
-    admin.delete([topic])
-
-
-@pytest.mark.broker
-def test_the_first_offset_of_a_time_may_be_of_an_open_transaction(bootstrap: str, unique: str) -> None:
-    """The first offset of a time counts records of open transactions, which a reader up to it would get later."""
+@pytest.fixture
+def transaction(bootstrap: str, unique: str) -> Iterator[tuple[Admin, str, TransactionalProducer]]:
+    """An admin client, a topic of two partitions, and a producer with two records for the first in a transaction."""
     kafka, topic = {"bootstrap.servers": bootstrap}, f"{unique}.sow"
     admin = Admin(kafka)
     admin.create([TopicSpec(topic, "sow", 2, {})])
     producer = TransactionalProducer(kafka, transactional_id=unique, transaction_timeout_s=60.0)
     producer.start()
     producer.send(topic, 0, [(b"k", b"v", []), (b"k", b"v", [])])
+    yield admin, topic, producer
+    producer.close()
+    admin.delete([topic])
+
+
+@pytest.mark.broker
+def test_a_transaction_that_is_open_at_the_end_is_rolled_back_at_once(transaction) -> None:
+    """Closing rolls an open transaction back at once: readers need not wait until the broker does."""
+    admin, topic, producer = transaction
+    producer.close()
+    end = admin.end_offsets(topic, [0])
+    stable = admin.ask_offsets(topic, [0], "stable_end")
+    assert {partition: question.answer() for partition, question in stable.items()} == end
+
+
+@pytest.mark.broker
+def test_the_first_offset_of_a_time_may_be_of_an_open_transaction(transaction) -> None:
+    """The first offset of a time counts records of open transactions, which a reader up to it would get later."""
+    admin, topic, _ = transaction
     until(lambda: admin.end_offsets(topic, [0]) == {0: 2})
     later_ms = round((time.time() + 3600) * 1000)
     assert admin.end_offsets(topic, [0, 1], kind=1) == {0: 0, 1: NO_OFFSET}
     assert admin.end_offsets(topic, [0, 1], kind=later_ms) == {0: NO_OFFSET, 1: NO_OFFSET}
-    producer.close()
-    admin.delete([topic])
 
 
 FENCED = KafkaError(KafkaError.PRODUCER_FENCED, "fenced", fatal=True)

@@ -126,7 +126,7 @@ def test_a_view_is_ready_when_each_of_its_stages_is() -> None:
 def test_a_page_without_its_grid_is_announced_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], has_grid: bool
 ) -> None:
-    """Where npm has not fetched the library of the grid, the line of the page is followed by the command that does."""
+    """The line of the page is followed by the command that fetches the grid, if the grid is not installed."""
     library = tmp_path / "web/adapters/node_modules/ag-grid-community/dist/ag-grid-community.min.noStyle.js"
     if has_grid:
         library.parent.mkdir(parents=True)
