@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import data, inform, table
+from processor.cli.output import counted, data, inform, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, TopicArgument, settings
 from processor.cli.worker import elsewhere
 
@@ -62,7 +62,11 @@ def _show(report: StatusReport, commands: Mapping[str, str]) -> None:
         inform(note)
     held = sum(part.is_held for pipeline in overview.pipelines for part in pipeline.partitions)
     failed = sum(bool(pipeline.failed) for pipeline in overview.pipelines)
-    inform(f"{held} partitions are held, {failed} pipelines have failed." if held or failed else "Nothing is held.")
+    inform(
+        f"{counted(held, 'partition')} held, {counted(failed, 'pipeline')} failed."
+        if held or failed
+        else "Nothing is held."
+    )
 
 
 def _rows(report: StatusReport, pipeline: PipelineStatus, now_ms: int) -> Iterator[tuple[str, ...]]:

@@ -74,11 +74,6 @@ class MicroBatches:
         self.waits_for: str | None = None
         """What the job waits for, set by the job itself while its query runs; None: it has all it needs."""
 
-    @property
-    def is_draining(self) -> bool:
-        """True if `drain` was called."""
-        return self._draining.is_set()
-
     def drain(self) -> None:
         """Let the running micro-batch end, and no other begin."""
         self._draining.set()

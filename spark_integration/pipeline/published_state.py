@@ -30,7 +30,7 @@ from pyspark.sql.types import StringType
 
 from processor.errors import ConfigurationError
 from spark_integration.foundation.small_files import small_files
-from spark_integration.read.metadata_columns import quoted
+from spark_integration.foundation.sql import quoted
 from spark_integration.tables.snapshots import Snapshot, Snapshots
 
 if TYPE_CHECKING:

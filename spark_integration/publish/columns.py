@@ -26,8 +26,9 @@ from pyspark.sql.types import (
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.values.pointer import child, names
+from spark_integration.foundation.sql import quoted
 from spark_integration.read.mask import ColumnPath
-from spark_integration.read.metadata_columns import is_about, quoted
+from spark_integration.read.metadata_columns import is_about
 from spark_integration.read.schemas.schema import refuse_twins
 
 # Spark's to_json spells some control characters in another case than the workers, and one byte makes another key.

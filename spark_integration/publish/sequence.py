@@ -19,9 +19,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError
 from processor.wire import columns as names
 from spark_integration.foundation.kafka_options import PREFIX
+from spark_integration.foundation.sql import literal
 from spark_integration.publish.commands import header
 from spark_integration.read.mask import failing
-from spark_integration.read.metadata_columns import header_number, header_text, literal
+from spark_integration.read.metadata_columns import header_number, header_text
 
 ROWS_BITS: Final = 32
 """Bits of a sequence for the number of a row; the number of the batch is above them."""

@@ -11,6 +11,7 @@ from processor.errors import ConfigurationError
 from processor.topics.family import Role
 from spark_integration.foundation.options import Options, source_options, table_options, with_connection
 from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
+from spark_integration.foundation.sql import Sql
 from spark_integration.read.as_of import At, Span, resolve_span
 from spark_integration.read.images import (
     IMAGE,
@@ -20,7 +21,7 @@ from spark_integration.read.images import (
     stream_with_pre_images,
     with_pre_images,
 )
-from spark_integration.read.metadata_columns import Metadata, Sql, described
+from spark_integration.read.metadata_columns import Metadata, described
 from spark_integration.read.misfit import OnMisfit
 from spark_integration.read.read_topics import delta_columns, infer_from_records
 from spark_integration.read.table_part import Keys, key_texts, only_partitions, partitions_with, with_keys

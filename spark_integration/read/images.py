@@ -13,7 +13,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from processor.errors import ConfigurationError
 from spark_integration.foundation.plain_pickle import load_plain
 from spark_integration.foundation.pyspark_private import refuse_without_state
-from spark_integration.read.metadata_columns import Sql, aliased, kind_of_update
+from spark_integration.foundation.sql import Sql, aliased
+from spark_integration.read.metadata_columns import kind_of_update
 
 if TYPE_CHECKING:
     import pandas as pd

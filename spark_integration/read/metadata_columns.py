@@ -1,11 +1,7 @@
-"""The metadata of a record as columns, such as its version: the same for tables and streams.
-
-Columns are texts of SQL: Spark parses one in one call of Java, and each operation on a `Column` is twenty of them.
-"""
+"""The metadata of a record as columns, such as its version: the same for tables and streams."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -24,14 +20,12 @@ from pyspark.sql.types import (
 
 from processor.errors import ConfigurationError
 from processor.wire import columns as headers
+from spark_integration.foundation.sql import Sql, aliased, literal, quoted
 
 Metadata: TypeAlias = Literal["struct", "flat", "none"]
 """The place of the metadata: one struct column `_sow`, columns of their own, or nowhere, for a `show()` that fits the
 screen and for tables to insert into.
 """
-
-Sql: TypeAlias = str
-"""An expression of Spark's SQL; each name and value in it is quoted by `quoted` and `literal`."""
 
 SOW: Final = "_sow"
 """The struct column with the metadata of a record."""
@@ -52,9 +46,6 @@ METADATA: Final = StructType(
     ]
 )
 """The types of `described`."""
-
-_IS_PLAIN: Final = re.compile(r"[^'\\$\0]*")
-"""A text that stands for itself between quotes."""
 
 _ABOUT: Final[dict[str, Any]] = {"sowstream": "about"}
 _YEAR_9999_MS: Final = 253_402_300_799_999
@@ -160,11 +151,6 @@ def _named(name: str, column: Sql | Column) -> Column:
     return F.expr(aliased(name, column)) if isinstance(column, str) else column.alias(name)
 
 
-def aliased(name: str, column: Sql) -> Sql:
-    """A column under another name."""
-    return f"{column} AS {quoted([name])}"
-
-
 def about(name: str, value: Column) -> Column:
     """Mark a column as metadata: it is left out when all columns of a row are published."""
     return value.alias(name, metadata=_ABOUT)
@@ -207,17 +193,3 @@ class MetadataColumns:
         path = self.path(name)
         assert path is not None, f"the rows have no column {name}"
         return F.col(quoted(path))
-
-
-def quoted(path: Iterable[str]) -> Sql:
-    """A path of column names for SQL. Without the quotes, a dot in a name would mean a field inside a struct.
-
-    In SQL that is parsed (`expr`, `selectExpr`, a condition as a text) Spark replaces `${x}` by a setting, in quotes
-    too, and has no sign against it: see `refuse_variables`.
-    """
-    return ".".join(f"`{name.replace('`', '``')}`" for name in path)
-
-
-def literal(text: str) -> Sql:
-    """Any text as a literal of SQL, under each rule of a session for backslashes, quotes and `${x}`."""
-    return f"'{text}'" if _IS_PLAIN.fullmatch(text) else f"CAST(X'{text.encode().hex()}' AS STRING)"

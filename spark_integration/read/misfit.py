@@ -10,8 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 
 from processor.errors import ConfigurationError
+from spark_integration.foundation.sql import Sql, literal
 from spark_integration.read.mask import FROM_JSON, failure
-from spark_integration.read.metadata_columns import SOW, Sql, literal
+from spark_integration.read.metadata_columns import SOW
 from spark_integration.read.schemas.json_columns import ddl, inexact, is_several, name_of, shown
 
 OnMisfit: TypeAlias = Literal["fail", "column"]

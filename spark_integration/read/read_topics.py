@@ -18,8 +18,9 @@ from processor.wire import columns as headers
 from spark_integration.foundation.options import Options, offsets_option, source_options, table_options, with_connection
 from spark_integration.foundation.pyspark_private import infer_json
 from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
+from spark_integration.foundation.sql import Sql
 from spark_integration.read.as_of import AsOf, At
-from spark_integration.read.metadata_columns import Metadata, Sql, described, header_text, is_live, kind_of_update
+from spark_integration.read.metadata_columns import Metadata, described, header_text, is_live, kind_of_update
 from spark_integration.read.misfit import OnMisfit
 from spark_integration.read.table_part import Keys, TablePart, key_texts, latest_records, only_partitions, with_keys
 from spark_integration.read.topic_facts import TopicFacts, refuse_moved, topic_facts, until_moved

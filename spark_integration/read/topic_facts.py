@@ -13,7 +13,7 @@ from processor.kafka.clients.log_reader import LogReader, patiently
 from processor.wire.columns import KIND
 from processor.wire.forwarding import MOVED_RETENTION_MS, RESERVED
 from spark_integration.foundation.options import client_properties
-from spark_integration.read.metadata_columns import literal
+from spark_integration.foundation.sql import literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

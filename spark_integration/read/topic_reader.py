@@ -14,17 +14,9 @@ from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from spark_integration.filter import filter_column
 from spark_integration.foundation.settings import TopicSettings
+from spark_integration.foundation.sql import Sql, aliased, quoted, refuse_variables
 from spark_integration.read.decode import Decoding, changed, decoded, matched
-from spark_integration.read.metadata_columns import (
-    SOW,
-    Metadata,
-    Sql,
-    aliased,
-    check_layout,
-    laid_out,
-    quoted,
-    refuse_clash,
-)
+from spark_integration.read.metadata_columns import SOW, Metadata, check_layout, laid_out, refuse_clash
 from spark_integration.read.misfit import (
     MISFIT,
     MISFIT_TYPE,
@@ -44,7 +36,6 @@ from spark_integration.read.schemas.schema import (
     own_schema,
     pinned,
     refuse_twins,
-    refuse_variables,
 )
 
 CHANGED = "changed"

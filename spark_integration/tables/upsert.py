@@ -14,7 +14,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField
 
 from processor.errors import ConfigurationError
-from spark_integration.read.metadata_columns import SOW, MetadataColumns, quoted
+from spark_integration.foundation.sql import quoted
+from spark_integration.read.metadata_columns import SOW, MetadataColumns
 from spark_integration.tables.snapshots import Snapshots
 
 TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]

@@ -146,7 +146,7 @@ def test_status_shows_held_partitions_with_advice(desk: Desk):
     assert f"{desk.name} partition 0 is held at offset 5: it is ruined" in said
     assert f"{desk.name}_slow: failed in worker-0 (process " in said
     assert "the disk is full" in said
-    assert "1 partitions are held, 1 pipelines have failed." in said
+    assert "1 partition held, 1 pipeline failed." in said
     code, data, said = desk("status", desk.name, "--json")
     tree = json.loads(data)
     assert (code, said) == (1, "")

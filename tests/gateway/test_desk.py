@@ -143,7 +143,7 @@ def test_operators_see_the_status_of_the_installation(page, monkeypatch):  # noq
     assert rows[1][:3] == ["orders", "1", "no worker"]
     assert rows[1][5] == "poisoned"
     assert "a record cannot be read" in page.inner_text("#status [data-part=notes]")
-    assert page.inner_text("#status [data-part=summary]").startswith("trial: 1 partitions are held")
+    assert page.inner_text("#status [data-part=summary]").startswith("trial: 1 partition held,")
     shot(page, "status")
     page.click("#operate")
     page.wait_for_function(f"{ROWS} === '3'")

@@ -17,7 +17,8 @@ from processor.wire import columns
 from processor.wire.headers import read_kind, read_number
 from spark_integration.foundation.arrow_records import HEADERS_DDL
 from spark_integration.foundation.settings import topic_settings
-from spark_integration.read.metadata_columns import described, header_kind, header_number, literal
+from spark_integration.foundation.sql import literal
+from spark_integration.read.metadata_columns import described, header_kind, header_number
 from spark_integration.read.topic_reader import Layout, TopicReader
 from tests.wire.test_readers_read_writers import DAMAGED, KINDS
 

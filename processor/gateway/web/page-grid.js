@@ -270,7 +270,7 @@ export function statusTab(root, ask) {
       const rowData = status.pipelines.flatMap(({ name, fence, partitions }) => partitions.map((part) => ({ name, fence, ...part })));
       const held = rowData.filter((row) => row.held).length;
       api.setGridOption('rowData', rowData);
-      part('summary').textContent = `${status.application_id}: ${status.is_well ? 'nothing is held' : `${held} partitions are held`}, at ${clock()}`;
+      part('summary').textContent = `${status.application_id}: ${status.is_well ? 'nothing is held' : `${held} ${held === 1 ? 'partition' : 'partitions'} held`}, at ${clock()}`;
       part('notes').replaceChildren(...status.notes.map((note) => element('li', {}, note)));
     } catch (error) { part('summary').textContent = error.message; }
     if (!root.hidden) timer = setTimeout(follow, ASK_MS);

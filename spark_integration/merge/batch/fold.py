@@ -109,7 +109,7 @@ class _Folding:
 
     def __init__(self, fold: Fold, partition: int, codec: Codec, counts: Counter[str], *, is_marked: bool) -> None:
         self.partition = partition
-        self._fold, self._codec, self._counts = fold, codec, counts
+        self._fold, self._counts = fold, counts
         self._states = _States()
         self._lives = KeyLives(fold.bases.get(partition, 0))
         topic = fold.settings.topic

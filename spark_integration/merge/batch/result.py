@@ -17,16 +17,10 @@ from processor.errors import ConfigurationError
 from processor.wire import columns as names
 from spark_integration.foundation.arrow_records import HEADERS_DDL, OUTGOING_DDL
 from spark_integration.foundation.settings import TopicSettings, topic_settings
+from spark_integration.foundation.sql import aliased
 from spark_integration.merge.topic_family import Bounds
 from spark_integration.read.mask import FROM_JSON
-from spark_integration.read.metadata_columns import (
-    Metadata,
-    aliased,
-    check_layout,
-    header_number,
-    laid_out,
-    refuse_clash,
-)
+from spark_integration.read.metadata_columns import Metadata, check_layout, header_number, laid_out, refuse_clash
 from spark_integration.read.schemas.schema import given_schema
 
 if TYPE_CHECKING:

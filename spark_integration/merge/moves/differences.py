@@ -11,9 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import Stop
 from processor.wire import columns as names
+from spark_integration.foundation.sql import aliased
 from spark_integration.merge.batch.history import read_topic
 from spark_integration.merge.topic_family import Bounds
-from spark_integration.read.metadata_columns import aliased, header_number
+from spark_integration.read.metadata_columns import header_number
 
 if TYPE_CHECKING:
     from spark_integration.foundation.options import Options

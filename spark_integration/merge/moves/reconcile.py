@@ -13,10 +13,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from processor.errors import ConfigurationError, Stop
+from processor.errors import ConfigurationError
 from processor.wire import columns as names
 from spark_integration.foundation.options import client_properties, with_connection
 from spark_integration.foundation.settings import topic_settings
+from spark_integration.foundation.sql import aliased
 from spark_integration.merge.batch.history import as_records
 from spark_integration.merge.batch.merge_batch import merge_batch
 from spark_integration.merge.moves.archived import archived, history_to, offset_of
@@ -44,7 +45,7 @@ from spark_integration.merge.moves.differences import (
 )
 from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.read.mask import FROM_JSON, TO_JSON
-from spark_integration.read.metadata_columns import aliased, header_number
+from spark_integration.read.metadata_columns import header_number
 from spark_integration.tables.snapshots import Snapshots
 
 if TYPE_CHECKING:
@@ -314,13 +315,3 @@ def _lasting(rows: DataFrame, as_of_ms: int) -> DataFrame:
     """The records that neither side may have expired by now."""
     end = F.expr(header_number(names.EXPIRES_AT))
     return rows.where(end.isNull() | (end == 0) | (end > as_of_ms + _EXPIRING_MS))
-
-
-def refuse_different(report: Reconciliation) -> None:
-    """Make sure that a report has no difference.
-
-    Raises:
-        Stop: it has; the message has the first ones.
-    """
-    if not report.is_equal:
-        raise Stop(str(report))

@@ -12,6 +12,7 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, Time
 
 from processor.config.section import Properties, Section
 from processor.errors import ConfigurationError
+from spark_integration.foundation.sql import quoted
 from spark_integration.pipeline.ingesting.csv_rows import MISFIT, ROWS_DDL, CsvRows
 from spark_integration.pipeline.ingesting.kafka_source import OFFSETS_PER_TRIGGER
 from spark_integration.pipeline.ingesting.reader_options import (
@@ -167,7 +168,7 @@ class SourceRows:
         )
         rows = session.readStream.format(source.format).schema(columns).options(**bounded).load(source.path)
         number = F.col("_metadata.row_index") if source.format == "parquet" else F.lit(None).cast("long")
-        names = [F.col(_quoted(name)) for name in rows.columns]
+        names = [F.col(quoted([name])) for name in rows.columns]
         return rows.select(F.struct(*names).alias("row"), file, number.alias("index"), at)
 
     def texts(self, batch: DataFrame) -> DataFrame:
@@ -180,7 +181,7 @@ class SourceRows:
         """
         source = self.source
         if source.place_kind == "none":
-            names = [F.col(_quoted(name)) for name in batch.columns]
+            names = [F.col(quoted([name])) for name in batch.columns]
             place = {"file": "string", "line": "long", "at": "long", "partition": "int"}
             nothing = [F.lit(None).cast(kind).alias(name) for name, kind in place.items()]
             return self._of_columns(batch.select(F.struct(*names).alias("row"), *nothing))
@@ -248,11 +249,11 @@ class SourceRows:
         """Make messages of columns, by the mapping where there is one."""
         fields = rows.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
         own = [name for name in fields if name != _CORRUPT]
-        flat = rows.select("*", *(F.col(f"row.{_quoted(name)}").alias(name) for name in own if self.mapping))
+        flat = rows.select("*", *(F.col(f"row.{quoted([name])}").alias(name) for name in own if self.mapping))
         members = (
             [F.expr(expression).alias(name) for name, expression in self.mapping.items()]
             if self.mapping
-            else [F.col(f"row.{_quoted(name)}").alias(name) for name in own]
+            else [F.col(f"row.{quoted([name])}").alias(name) for name in own]
         )
         text = text_of(members, skip_nulls=False)
         raw: Column = F.col("raw") if "raw" in rows.columns else F.to_json("row", TO_JSON).cast("binary")
@@ -269,8 +270,3 @@ class SourceRows:
 
 def _time(name: str) -> Column:
     return F.unix_millis(F.col(name)).alias("at")
-
-
-def _quoted(name: str) -> str:
-    # A dot in a plain name would mean a field inside a struct.
-    return f"`{name.replace('`', '``')}`"

@@ -16,6 +16,7 @@ from processor.config.section import IntervalS
 from processor.errors import ConfigurationError, Stop
 from spark_integration.foundation.pyspark_private import jvm_of, sql_problem
 from spark_integration.foundation.settings import topic_settings
+from spark_integration.foundation.sql import quoted
 from spark_integration.pipeline.ingesting.kafka_source import kafka_records, partition_counts
 from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind
 from spark_integration.pipeline.monitor import QUARANTINED
@@ -23,7 +24,6 @@ from spark_integration.pipeline.published_state import DELETED, REMOVED, Prepare
 from spark_integration.pipeline.quarantine import Quarantine
 from spark_integration.pipeline.query_sources import NoColumns, QuerySources
 from spark_integration.publish.publish import WRITERS_MAX, Sending, delta_rows
-from spark_integration.read.metadata_columns import quoted
 from spark_integration.read.misfit import MISFIT
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_integration.read.metadata_columns import literal, quoted
+from spark_integration.foundation.sql import literal, quoted
 
 _DIGITS: Final = 38
 """Digits of Spark's longest decimal."""

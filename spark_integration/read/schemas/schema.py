@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 INFER: Final = "infer"
 """The value of `schema` to infer the columns from the topic's records."""
-_VARIABLE: Final = re.compile(r"\$\{\S+?\}")
 _GIVE: Final = "give a StructType or DDL such as 'id LONG, name STRING'"
 
 
@@ -113,22 +111,6 @@ def refuse_twins(struct: StructType, noun: str) -> StructType:
                 "out, or set spark.sql.caseSensitive to true"
             )
     return struct
-
-
-def refuse_variables(struct: StructType) -> None:
-    """Refuse names in which Spark would replace a variable, as conditions and columns are texts of SQL.
-
-    Raises:
-        ConfigurationError: a field has such a name, at any depth.
-    """
-    if (variable := _VARIABLE.search(struct.simpleString())) is None:
-        return
-    session = SparkSession.getActiveSession()
-    if session is None or session.conf.get("spark.sql.variable.substitute", "true") == "true":
-        raise ConfigurationError(
-            f"the schema has a name with {variable[0]}, which Spark's SQL takes for a setting and replaces; leave the "
-            "field out, or set spark.sql.variable.substitute to false"
-        )
 
 
 def _twins(kind: DataType, path: str) -> tuple[str, str] | None:
