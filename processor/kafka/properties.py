@@ -116,6 +116,16 @@ def common(kafka: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
+def admin(kafka: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of every client for administration: connected to each broker, and not only to those it asks.
+
+    While a request waits for a broker that refuses connections, librdkafka (2.16.0) lets a client that connects on
+    demand try again at once, without any back-off: a whole core until the broker is back. This one tries as often as
+    `reconnect.backoff.max.ms` says.
+    """
+    return {"enable.sparse.connections": "false", **common(kafka)}
+
+
 def consumer(kafka: Mapping[str, str], *, group: str) -> dict[str, Any]:
     """Settings of every reader: committed records only, and no automatic offset commits."""
     return {

@@ -107,7 +107,7 @@ class ShareGroups:
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
         """Connect with the first request."""
-        self._client = AdminClient(properties.common(kafka))
+        self._client = AdminClient(properties.admin(kafka))
 
     def settings(self, group: str, timeout_s: float = _TIMEOUT_S) -> dict[str, str]:
         """Fetch the settings in force of a group, also of one that does not exist yet.

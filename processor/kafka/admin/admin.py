@@ -72,7 +72,7 @@ class Admin:
         check_files(kafka)
         common = properties.common(kafka)
         self._faults = FaultLog(common, properties.log, awaits_names=awaits_names)
-        self._properties = self._faults.listening(common)
+        self._properties = self._faults.listening(properties.admin(kafka))
         try:
             self._client = AdminClient(self._properties)
         except KafkaException as error:

@@ -269,7 +269,7 @@ class GroupInspector:
 
     @cached_property
     def _client(self) -> AdminClient:
-        return AdminClient(properties.common(self._kafka))
+        return AdminClient(properties.admin(self._kafka))
 
     def _give_up(self) -> None:
         """Have the next request sent by a new client: this one may still wait for a coordinator."""

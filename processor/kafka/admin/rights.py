@@ -39,7 +39,7 @@ class RightsInspector:
 
     def __init__(self, kafka: Mapping[str, str], timeout_s: float) -> None:
         """Create a client of its own; `timeout_s` is the longest wait for each request."""
-        self._client = AdminClient(properties.common(kafka))
+        self._client = AdminClient(properties.admin(kafka))
         self._timeout_s = timeout_s
 
     def topics(self, names: Iterable[str]) -> dict[str, AclRights]:

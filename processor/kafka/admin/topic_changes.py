@@ -87,7 +87,7 @@ class TopicChanges:
 
     @cached_property
     def _client(self) -> AdminClient:
-        return AdminClient(properties.common(self._kafka))
+        return AdminClient(properties.admin(self._kafka))
 
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions to a topic, up to this number; one that has as many stays as it is.

@@ -70,7 +70,7 @@ def open_ranges(kafka: Mapping[str, str], places: Iterable[tuple[str, int]], *, 
     wanted = list(places)
     if not wanted:
         return []
-    client = AdminClient(properties.common(kafka))
+    client = AdminClient(properties.admin(kafka))
     # In this order: if a transaction ends in between, the stable offset is not before that end any more.
     ends = _offsets(client, wanted, "end")
     stable = _offsets(client, wanted, "stable_end")
