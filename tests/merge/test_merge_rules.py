@@ -13,7 +13,17 @@ from processor.merge import MergePolicy, compile_rules, insert, merge
 from processor.merge.rules import GROUP
 from tests.merge.applying import change
 
-BUILT_IN = ["append", "first", "max", "min", "replace", "sum", "union"]
+VALUES = {
+    "append": ([1], [2]),
+    "first": (1, 2),
+    "max": (1, 2),
+    "min": (1, 2),
+    "replace": (1, 2),
+    "sum": (1, 2),
+    "union": ([1], [2]),
+}
+"""Each built-in rule with a record's value and a delta's that it takes."""
+BUILT_IN = [*VALUES]
 
 
 def merged_value(name, old, new):
@@ -25,8 +35,8 @@ def merged_value(name, old, new):
 
 
 def test_the_rules_of_the_specification_are_installed():
-    """The seven rules of the specification are installed as entry points."""
-    assert set(BUILT_IN) <= set(entry_points.installed_names(GROUP))
+    """The seven rules of the specification are installed as entry points; another one needs its values here."""
+    assert set(BUILT_IN) == set(entry_points.installed_names(GROUP))
 
 
 @pytest.mark.parametrize(
@@ -103,14 +113,10 @@ def test_a_delta_that_does_not_name_the_field_is_left_alone(name):
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_rule_changes_the_delta_only(name):
     """A rule changes the delta and never the record, so that the merge finds the change."""
-    for old, new in (([1], [2]), (1, 2)):
-        if name == "sum" and type(old) is list:
-            continue
-        if name in ("min", "max") and type(old) is list:
-            continue
-        record = {"v": old}
-        change(compile_rules([], {"/v": name}), record, {"v": new})
-        assert record == {"v": old}
+    old, new = VALUES[name]
+    record = {"v": deepcopy(old)}
+    change(compile_rules([], {"/v": name}), record, {"v": deepcopy(new)})
+    assert record == {"v": old}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from tests.programs.array.pairs import Row
 from tests.programs.oracle import exact_json
 from tests.programs.oracle.formats import Avro, Bson, Format, Json, Msgpack
 from tests.programs.oracle.keys import Key, partition_of
-from tests.programs.oracle.rules import Group
+from tests.programs.oracle.rules import RULES, Group
 from tests.programs.oracle.steps import Steps
 from tests.programs.oracle.text_formats import Composite, Fix, Nvfix, Xml
 from tests.programs.oracle.topic import Settings
@@ -161,7 +161,7 @@ class Layout:
     @property
     def ruled(self) -> Path:
         """The field with the merge rule."""
-        return self.path("log" if self.row["rule"] in ("append", "union") else "px")
+        return self.path({"number": "px", "array": "log", "text": "note"}[RULES[self.row["rule"]]])
 
     def topic(self, directory: File) -> Object:
         """The settings in the form of the product."""

@@ -35,9 +35,11 @@ def count_updates(*, path: list[str], as_text: bool) -> Callable[[Any, Any], Any
     """An enricher: counts the updates of a record, in a field of it."""
 
     def enrich(message: Any, previous: Any) -> Any:
-        place, before = _object_at(message, path), _object_at(previous, path)
+        before = _object_at(previous, path)
         count = int((before or {}).get(path[-1]) or 0) + 1
-        assert place is not None, "messages of the array have the object that the count is in"
+        place = message
+        for name in path[:-1]:
+            place = place.setdefault(name, {})
         place[path[-1]] = str(count) if as_text else count
         return message
 

@@ -11,8 +11,8 @@ from tests.programs.oracle.values import MISSING, Path, is_object, same, value_a
 
 Object = dict[str, Any]
 
-RULES = ("sum", "min", "max", "append", "union", "first")
-"""The rules that `_value` computes; the covering array tries each with every other feature."""
+RULES = {"sum": "number", "min": "number", "max": "number", "append": "array", "union": "array", "first": "number"}
+"""The rules that `_value` computes, each with the kind of field on which the covering array tries it."""
 
 
 class Taken(NamedTuple):
