@@ -91,29 +91,21 @@ def does_not_hold(test: Evaluate) -> Evaluate:
 
 def both(operands: Sequence[Evaluate]) -> Evaluate:
     """AND: one that is false decides, else one that is NULL."""
-
-    def check(record: Value, metadata: RecordMetadata) -> Truth:
-        result: Truth = True
-        for operand in operands:
-            value = operand(record, metadata)
-            if value is False:
-                return False
-            if value is None:
-                result = None
-        return result
-
-    return check
+    return _decided_by(operands, decisive=False)
 
 
 def either(operands: Sequence[Evaluate]) -> Evaluate:
     """OR: one that is true decides, else one that is NULL."""
+    return _decided_by(operands, decisive=True)
 
+
+def _decided_by(operands: Sequence[Evaluate], *, decisive: bool) -> Evaluate:
     def check(record: Value, metadata: RecordMetadata) -> Truth:
-        result: Truth = False
+        result: Truth = not decisive
         for operand in operands:
-            value = operand(record, metadata)
-            if value is True:
-                return True
+            value: Truth = operand(record, metadata)
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result
