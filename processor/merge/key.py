@@ -10,6 +10,7 @@ from typing import Final
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge.delta import apply_delta
 from processor.record import Value
+from processor.values.key_text import parts_of_key
 from processor.values.kinds import MISSING
 from processor.values.pointer import find, names
 
@@ -340,13 +341,8 @@ def _texts_of_key(key: bytes, count: int) -> list[str] | None:
     text = key.decode(errors="surrogateescape")
     if count == 1:
         return [text]
-    try:
-        parts = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if type(parts) is not list or len(parts) != count or not all(type(part) is str for part in parts):
-        return None
-    if "\\" in text:
+    parts = parts_of_key(text, count)
+    if parts is not None and "\\" in text:
         try:
             "".join(parts).encode(errors="surrogateescape")
         except UnicodeEncodeError:  # An escape such as \\ud800, half a surrogate pair, is no text.

@@ -112,13 +112,18 @@ def spelled_group_key(text: str, count: int) -> str:
     """
     if count == 1:
         return _spelled(text)
+    parts = parts_of_key(text, count)
+    return text if parts is None else json.dumps([*map(_spelled, parts)], ensure_ascii=False, separators=(",", ":"))
+
+
+def parts_of_key(text: str, count: int) -> list[str] | None:
+    """Return the texts of a key of several values; None if it is no JSON array of so many texts."""
     try:
         parts = json.loads(text)
     except (ValueError, RecursionError):
-        return text
-    if type(parts) is not list or len(parts) != count or not all(type(part) is str for part in parts):
-        return text
-    return json.dumps([*map(_spelled, parts)], ensure_ascii=False, separators=(",", ":"))
+        return None
+    is_array = type(parts) is list and len(parts) == count and all(type(part) is str for part in parts)
+    return parts if is_array else None
 
 
 def is_respelled(text: str) -> bool:
