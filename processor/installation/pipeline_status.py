@@ -115,7 +115,7 @@ class Status(NamedTuple):
 
 
 def fetch_status(
-    kafka: Mapping[str, str], application_id: str, watched: Sequence[Watched], *, prefix: str = "", now_ms: int = 0
+    kafka: Mapping[str, str], application_id: str, watched: Sequence[Watched], *, prefix: str = ""
 ) -> Status:
     """Fetch the status of pipelines from Kafka.
 
@@ -124,7 +124,6 @@ def fetch_status(
         application_id: the application of the pipelines.
         watched: the pipelines.
         prefix: the prefix of all topic names of the installation.
-        now_ms: the wall clock, milliseconds since the epoch; 0: the system's.
 
     Raises:
         BrokerUnavailable: no answer in time.
@@ -141,7 +140,7 @@ def fetch_status(
     names = {one.name: f"{prefix}{application_id}.{one.name}" for one in watched}
     states = groups.groups(list(names.values()))
     offsets = groups.offsets({names[name]: inputs for name, inputs in places.items() if inputs})
-    now_ms = now_ms or int(time.time() * 1000)
+    now_ms = int(time.time() * 1000)
     result = []
     for one in watched:
         group = names[one.name]

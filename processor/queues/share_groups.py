@@ -109,7 +109,7 @@ class ShareGroups:
         """Connect with the first request."""
         self._client = AdminClient(properties.admin(kafka))
 
-    def settings(self, group: str, timeout_s: float = _TIMEOUT_S) -> dict[str, str]:
+    def settings(self, group: str) -> dict[str, str]:
         """Fetch the settings in force of a group, also of one that does not exist yet.
 
         A Kafka that knows no settings of groups gives none.
@@ -119,15 +119,15 @@ class ShareGroups:
             Stop: Kafka refuses.
         """
         resource = ConfigResource(ResourceType.GROUP, group)
-        asked = self._client.describe_configs([resource], request_timeout=timeout_s)
-        answer = in_time(asked[resource], timeout_s)
+        asked = self._client.describe_configs([resource], request_timeout=_TIMEOUT_S)
+        answer = in_time(asked[resource], _TIMEOUT_S)
         if not isinstance(answer, KafkaException):
             return values(answer)
         if kafka_errors.of(answer).code() in (KafkaError.INVALID_REQUEST, KafkaError.UNSUPPORTED_VERSION):
             return {}
         raise kafka_errors.stop(answer, f"reading the settings of the share group {group}") from answer
 
-    def set(self, group: str, wanted: Mapping[str, str], timeout_s: float = _TIMEOUT_S) -> list[str]:
+    def set(self, group: str, wanted: Mapping[str, str]) -> list[str]:
         """Set those settings of a group that differ, wait until they are in force, and return their names.
 
         Raises:
@@ -135,7 +135,7 @@ class ShareGroups:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        actual = self.settings(group, timeout_s)
+        actual = self.settings(group)
         changes = {name: value for name, value in wanted.items() if name in actual and actual[name] != value}
         if not changes:
             return []
@@ -143,16 +143,16 @@ class ShareGroups:
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in changes.items()
         ]
         resource = ConfigResource(ResourceType.GROUP, group, incremental_configs=entries)
-        asked = self._client.incremental_alter_configs([resource], request_timeout=timeout_s)
-        answer = in_time(asked[resource], timeout_s)
+        asked = self._client.incremental_alter_configs([resource], request_timeout=_TIMEOUT_S)
+        answer = in_time(asked[resource], _TIMEOUT_S)
         if isinstance(answer, KafkaException):
             error = kafka_errors.of(answer)
             if error.code() == KafkaError.INVALID_CONFIG:
                 raise ConfigurationError(f"the share group {group}: {error.str()}") from answer
             raise kafka_errors.stop(answer, f"setting up the share group {group}") from answer
-        until_s = time.monotonic() + timeout_s
+        until_s = time.monotonic() + _TIMEOUT_S
         # The brokers learn of it from the controller, a moment later.
-        while any(self.settings(group, timeout_s).get(name) != value for name, value in changes.items()):
+        while any(self.settings(group).get(name) != value for name, value in changes.items()):
             if time.monotonic() > until_s:
                 raise kafka_errors.stop(
                     KafkaError(KafkaError._TIMED_OUT, "the brokers do not show them"),

@@ -119,16 +119,14 @@ def stop_on_signal() -> threading.Event:
     return stop
 
 
-def report_end(error: SowstreamError, termination_log: Path = TERMINATION_LOG) -> None:
+def report_end(error: SowstreamError) -> None:
     """Report the reason as a log line, unless the log goes to a terminal, and as the termination message.
 
-    Args:
-        error: the reason.
-        termination_log: the file for the message; not created if it is missing.
+    The file for the message is not created if it is missing.
     """
     code = 2 if isinstance(error, ConfigurationError) else 1
     if not sys.stderr.isatty():
         log.error("ended", error=str(error), kind=type(error).__name__, exit_code=code)
     with contextlib.suppress(OSError):
-        if os.access(termination_log, os.W_OK):
-            termination_log.write_bytes(str(error).encode()[:MESSAGE_BYTES_MAX])
+        if os.access(TERMINATION_LOG, os.W_OK):
+            TERMINATION_LOG.write_bytes(str(error).encode()[:MESSAGE_BYTES_MAX])
