@@ -32,7 +32,7 @@ _PANELS: Final = {
     },
     "Operate": {
         "status": "status", "resume": "status", "doctor": "diagnosis", "dlq": "dlq", "offsets": "offsets",
-        "transactions": "transactions", "state": "state", "reshard": "reshard", "plugins": "diagnosis",
+        "transactions": "transactions", "state": "state", "reshard": "topics", "plugins": "diagnosis",
     },
 }  # fmt: skip
 """The module of each command, in `processor.cli`, by the heading in the help; a group's module has its `app`."""

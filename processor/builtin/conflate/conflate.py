@@ -176,9 +176,8 @@ class Conflate(Processor):
         self._reader = Reader(context.codec, is_selected, self._reject)
         self._replay_guard = ReplayGuard(context.noted)
         self._is_again = True  # The next input may have been seen before.
-        self._must_wait = (
-            self._replay_guard.is_noted
-        )  # Nothing is delivered before all input that was seen has come again.
+        # Nothing is delivered before all input that was seen has come again.
+        self._must_wait = self._replay_guard.is_noted
         self._clock_ms = 0
 
     def process(self, records: Sequence[Record]) -> None:
