@@ -203,26 +203,37 @@ def arguments_of(options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_TOPIC = {"name": "topic", "in": "path", "required": True, "schema": {"type": "string"}}
 _PROBLEM = {
     "description": "An error (RFC 9457).",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
 }
+_PROBLEM_FIELDS = {
+    "type": {"type": "string"},
+    "title": {"type": "string"},
+    "status": {"type": "integer"},
+    "detail": {"type": "string"},
+    "reason": {"type": "string"},
+}
+_JSON, _LINES, _EVENTS = "application/json", "application/x-ndjson", "text/event-stream"
+
+
+def _parameter(name: str, place: str, kind: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"name": name, "in": place, "required": place == "path", "schema": kind or {"type": "string"}}
+
+
+_TOPIC = _parameter("topic", "path")
 
 
 def _query(endpoint: str) -> list[dict[str, Any]]:
-    schemas = {"min_version": {"type": "integer", "minimum": 0}}
-    return [
-        {"name": name, "in": "query", "required": False, "schema": schemas.get(name, {"type": "string"})}
-        for name in PARAMETERS[endpoint]
-    ]
+    kinds = {"min_version": {"type": "integer", "minimum": 0}}
+    return [_parameter(name, "query", kinds.get(name)) for name in PARAMETERS[endpoint]]
 
 
-def _operation(summary: str, media: str, parameters: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+def _operation(summary: str, media: str, *parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
     answer = {"description": summary, "content": {media: {"schema": {"type": "object"}}}}
     return {
         "summary": summary,
-        "parameters": parameters,
+        "parameters": list(parameters),
         "responses": {"200": answer, **dict.fromkeys(("400", "401", "403", "410", "503"), _PROBLEM)},
         **more,
     }
@@ -230,73 +241,39 @@ def _operation(summary: str, media: str, parameters: list[dict[str, Any]], **mor
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document of the HTTP endpoints, as JSON's values."""
+    status = "The status of the installation, for operators; `sowstream status` shows the same."
+    record = _operation(
+        "One record; its version is the ETag.", _JSON, _TOPIC, _parameter("key", "path"), *_query("record")
+    )
+    record["responses"]["404"] = _PROBLEM
+    events = "Server-Sent Events; the header Last-Event-ID resumes."
+    reads = {
+        "/v1/status": _operation(status, _JSON),
+        "/v1/topics": _operation("The topics that the client may use.", _JSON),
+        "/v1/topics/{topic}/records/{key}": record,
+        "/v1/topics/{topic}/sow": _operation("The records that match, a line each.", _LINES, _TOPIC, *_query("sow")),
+        "/v1/topics/{topic}/subscribe": _operation(events, _EVENTS, _TOPIC, *_query("subscribe")),
+    }
     body = {
         "required": True,
         "description": "One record, or one record a line.",
-        "content": {"application/json": {"schema": {}}, "application/x-ndjson": {"schema": {"type": "string"}}},
+        "content": {_JSON: {"schema": {}}, _LINES: {"schema": {"type": "string"}}},
     }
-    record = _operation(
-        "One record; its version is the ETag.",
-        "application/json",
-        [
-            _TOPIC,
-            {"name": "key", "in": "path", "required": True, "schema": {"type": "string"}},
-            *_query("record"),
-        ],
-    )
-    record["responses"]["404"] = record["responses"]["503"] = _PROBLEM
-    paths: dict[str, Any] = {
-        "/v1/status": {
-            "get": _operation(
-                "The status of the installation, for operators; `sowstream status` shows the same.",
-                "application/json",
-                [],
-            )
-        },
-        "/v1/topics": {"get": _operation("The topics that the client may use.", "application/json", [])},
-        "/v1/topics/{topic}/records/{key}": {"get": record},
-        "/v1/topics/{topic}/sow": {
-            "get": _operation(
-                "The records that match, a line each.",
-                "application/x-ndjson",
-                [_TOPIC, *_query("sow")],
-            )
-        },
-        "/v1/topics/{topic}/subscribe": {
-            "get": _operation(
-                "Server-Sent Events; the header Last-Event-ID resumes.",
-                "text/event-stream",
-                [_TOPIC, *_query("subscribe")],
-            )
-        },
-    }
-    for op in sorted(PUBLISHING):
-        more = [{"name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string"}}]
-        paths[f"/v1/topics/{{topic}}/{op}"] = {
-            "post": _operation(
-                f"{op}: an ack for each record.",
-                "application/x-ndjson",
-                [_TOPIC, *more, *_query(op)],
-                requestBody=body,
-            )
-        }
-    problem = {
-        "type": "object",
-        "properties": {
-            "type": {"type": "string"},
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            "reason": {"type": "string"},
-        },
+    once = _parameter("Idempotency-Key", "header")
+    writes = {
+        f"/v1/topics/{{topic}}/{op}": _operation(
+            f"{op}: an ack for each record.", _LINES, _TOPIC, once, *_query(op), requestBody=body
+        )
+        for op in sorted(PUBLISHING)
     }
     return {
         "openapi": "3.1.0",
         "info": {"title": "Sowstream gateway", "version": "1"},
         "security": [{"bearer": []}],
-        "paths": paths,
+        "paths": {path: {"get": operation} for path, operation in reads.items()}
+        | {path: {"post": operation} for path, operation in writes.items()},
         "components": {
-            "schemas": {"Problem": problem},
+            "schemas": {"Problem": {"type": "object", "properties": _PROBLEM_FIELDS}},
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
     }
