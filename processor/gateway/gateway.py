@@ -323,13 +323,13 @@ class Gateway:
             now = self._stamps()
             if now != stamps:
                 stamps = now
-                try:
-                    # They may be large, and are replaced in one step.
-                    await asyncio.to_thread(self.authenticator.reload)
-                    await asyncio.to_thread(self.entitlements.load)
-                    log.info("entitlements and tokens were read again")
-                except ConfigurationError as error:
-                    log.error("a changed file cannot be used; the rights stay as they are", error=str(error))
+                # Each by itself: a token must be revocable while the other file is broken.
+                for name, load in (("tokens", self.authenticator.reload), ("entitlements", self.entitlements.load)):
+                    try:
+                        await asyncio.to_thread(load)  # A file may be large, and is replaced in one step.
+                        log.info("a file of the gateway was read again", file=name)
+                    except ConfigurationError as error:
+                        log.error("a changed file cannot be used; the rights stay as they are", error=str(error))
                 await self.apply_rights()
             elif self.authenticator.is_required:
                 for session in list(self.sessions):

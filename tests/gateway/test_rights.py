@@ -167,6 +167,20 @@ def test_a_file_that_cannot_be_used_changes_nothing(guarded):
     client.close()
 
 
+def test_a_right_is_withdrawn_while_the_file_of_tokens_is_broken(guarded):
+    """Each file is read by itself: a broken file of tokens does not delay a change of the entitlements."""
+    client = guarded.world.connect("t-bob")
+    sub = client.subscribe("sow_and_subscribe", "orders", options={"oof": True})
+    client.until(lambda: sub in client.ready)
+    with structlog.testing.capture_logs() as lines:
+        guarded.tokens.write_text("t-ann: {user: [}")
+        until(lambda: [line for line in lines if "cannot be used" in line["event"]], lambda: lines)
+    guarded.write(guarded.rights, {**RIGHTS, "roles": {}})
+    client.until(lambda: any(m.get("op") == "ended" for m in client.messages))
+    assert client.held(sub) == {}
+    client.close()
+
+
 def test_a_revoked_token_ends_its_connection(guarded):
     """A token that is taken out of the file takes every record from its clients, and ends their connections."""
     client = guarded.world.connect("t-ann")
