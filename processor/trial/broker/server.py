@@ -64,9 +64,10 @@ replica.fetch.max.bytes={RECORD_BYTES_MAX}
 log.cleaner.threads=1
 log.cleaner.dedupe.buffer.size=33554432
 log.cleaner.backoff.ms=5000
-# The broker is its own controller's only peer: short intervals bring it up, and down, without waiting.
+# The broker is its own controller's only peer: short intervals bring it up, and down, without waiting. No other broker
+# could take its partitions: a long session keeps it their leader while a busy machine delays its heartbeats.
 broker.heartbeat.interval.ms=500
-broker.session.timeout.ms=5000
+broker.session.timeout.ms=60000
 num.network.threads=2
 num.io.threads=4
 """
@@ -76,6 +77,11 @@ _SECOND_START = """\
 # partition for deleted, and leaves the transaction there without a marker: open for ever (KAFKA-20734). So the expiry
 # of transactions waits. Of a repeated setting the last one counts.
 transaction.abort.timed.out.transaction.cleanup.interval.ms=60000
+"""
+
+_START_AFTER_KILL = """\
+# The controller lets the broker in when the session of the killed one is over.
+broker.session.timeout.ms=5000
 """
 
 _LOGGING = """\
@@ -131,7 +137,9 @@ advertised.listeners=PLAINTEXT://{self.bootstrap}
 controller.quorum.voters=1@{controller}
 log.dirs={self.data_dir}/records
 """
-        settings = _SETTINGS + own + (_SECOND_START if self._is_formatted else "")
+        settings = _SETTINGS + own
+        if self._is_formatted:
+            settings += _SECOND_START if self._is_in_good_order else _SECOND_START + _START_AFTER_KILL
         (self.data_dir / "server.properties").write_text(settings, encoding="utf-8")
         (self.data_dir / "log4j2.properties").write_text(_LOGGING.format(data=self.data_dir), encoding="utf-8")
 
@@ -157,6 +165,11 @@ log.dirs={self.data_dir}/records
     def _is_formatted(self) -> bool:
         """True if an earlier start has left its files."""
         return (self.data_dir / "records" / "meta.properties").exists()
+
+    @property
+    def _is_in_good_order(self) -> bool:
+        """True if the earlier broker has ended by itself: then Kafka leaves this file."""
+        return (self.data_dir / "records" / ".kafka_cleanshutdown").exists()
 
     def _java(self, *options: str) -> list[str]:
         return [

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from processor.trial.broker.background import find, stop
-from processor.trial.broker.server import is_ready
+from processor.trial.broker.server import Server, is_ready
 
 pytestmark = pytest.mark.broker
 
@@ -48,6 +48,21 @@ def test_life_cycle(data: Path):
     assert broker("stop", "--data", data).returncode == 0
     assert not process.is_running()
     assert not is_ready(bootstrap, timeout_s=0.5)
+    assert (data / "records" / ".kafka_cleanshutdown").exists()
+
+
+@pytest.mark.parametrize(
+    ("files", "timeout_ms"),
+    [([], "60000"), (["meta.properties", ".kafka_cleanshutdown"], "60000"), (["meta.properties"], "5000")],
+)
+def test_late_heartbeats_take_no_partition(data: Path, files: list[str], timeout_ms: str):
+    """A broker has a long session with itself; only the one after a kill has a short one, as it waits for its end."""
+    (data / "records").mkdir(parents=True)
+    for name in files:
+        (data / "records" / name).touch()
+    Server(data, 1, "384m", Path("java"), "*").prepare()
+    settings = (data / "server.properties").read_text().splitlines()
+    assert [line for line in settings if line.startswith("broker.session")][-1].endswith(f"={timeout_ms}")
 
 
 @pytest.mark.long
