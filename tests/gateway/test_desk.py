@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from urllib.parse import parse_qs
 
 import pytest
@@ -81,6 +82,7 @@ def test_panes_stand_side_by_side_and_the_link_has_all_of_them(page, context, wo
     world.put("EURUSD", "quotes", bid=1.25)
     right.locator(".ag-cell", has_text="1.25").wait_for()
     desk.wait_for_function("document.querySelectorAll('iframe')[1].title === 'Pane 2: quotes'")
+    assert right.locator('.ag-cell[col-id="/id"]').evaluate("(cell) => cell.scrollWidth <= cell.clientWidth")
     shot(desk, "side-by-side")
     other = context.new_page()
     other.goto(desk.url)
@@ -123,10 +125,10 @@ def test_the_token_of_all_panes_is_asked_for_once(context, tmp_path):  # noqa: F
 def test_operators_see_the_status_of_the_installation(page, monkeypatch):  # noqa: F811
     """The tab shows each partition's worker, lag and hold with what to do, and leads back to the records."""
     owner = Member("m-1", f"host-1-0a1b2c3d-1-{'0' * 32}", "10.0.0.1", None, frozenset())
-    process = {"host": "host-1", "pid": 1, "version": "0.1.0", "tries": 1, "next_try_ms": 1, "at_ms": 1}
-    notice = Notice(
-        reason="poisoned", offset=7, message="a record cannot be read", since_ms=1_700_000_000_000, **process
-    )
+    process = {"host": "host-1", "pid": 1, "version": "0.1.0", "tries": 1, "next_try_ms": 1}
+    times = {"since_ms": 1_795_770_900_000, "at_ms": int(time.time() * 1000)}
+    message = "a batch of records cannot be read"
+    notice = Notice(reason="unreadable_batch", offset=7, message=message, **process, **times)
     parts = [PartitionStatus(0, owner, 5, 9, {}, None), PartitionStatus(1, None, 7, 7, {}, notice)]
     status = Status([PipelineStatus("orders", "trial.orders", "stable", parts, {})], has_control=True)
     monkeypatch.setattr(endpoints, "status_report", lambda config: StatusReport("trial", status, {("orders", 0): 3}))
@@ -141,8 +143,12 @@ def test_operators_see_the_status_of_the_installation(page, monkeypatch):  # noq
     rows = page.evaluate(cells)
     assert rows[0][:6] == ["orders", "0", "host-1-0a1b2c3d-1", "5", "3", ""]
     assert rows[1][:3] == ["orders", "1", "no worker"]
-    assert rows[1][5] == "poisoned"
-    assert "a record cannot be read" in page.inner_text("#status [data-part=notes]")
+    assert rows[1][5:7] == ["unreadable_batch", "2026-11-27 10:15:00"]
+    wide = """[...document.querySelectorAll('#status .ag-row[row-index="1"] .ag-cell')].map(
+        (one) => one.scrollWidth <= one.clientWidth)"""
+    assert page.evaluate(wide) == [True] * 8
+    assert page.is_hidden("#rows")
+    assert message in page.inner_text("#status [data-part=notes]")
     assert page.inner_text("#status [data-part=summary]").startswith("trial: 1 partition held,")
     shot(page, "status")
     page.click("#operate")

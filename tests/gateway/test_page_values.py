@@ -20,6 +20,7 @@ from tests.gateway.test_page import (  # noqa: F401 - Fixtures, and their needs.
     go,
     header,
     pytestmark,
+    shot,
 )
 
 ODD = 9007199254740993
@@ -382,6 +383,7 @@ def test_a_gateway_that_hangs_is_shown(opened, world):
         assert int(page.inner_text("#age").split()[0]) >= 5
         assert page.inner_text("#state") != "connected"
         assert page.evaluate("getComputedStyle(document.querySelector('#grid')).filter") == "grayscale(1)"
+        shot(page, "hung")
     finally:
         goes_on.set()
     page.wait_for_function(f"!({grey}) && document.querySelector('#state').textContent === 'connected'")

@@ -4,18 +4,19 @@ import { clock, element } from './page-record.js';
 
 const BLOCK_ROWS = 500;
 const FIELDS_MAX = 200;
-const REST = 4; // Drawing takes a quarter of the time at most.
+const REST = 4; // Drawing takes a quarter of the time at most …
+const REST_MAX_MS = 500; // … but a busy machine, on which it seems to take long, still sees its rows.
 const ASK_MS = 5000;
 /** The columns of the operators' grid: the name, the share of the width, and the value of a partition as `sowstream status` has it. */
 const STATUS = [
   ['topic', 4, ({ name }) => name],
   ['partition', 3, ({ partition }) => partition],
   // A worker's own name has a UUID at its end.
-  ['worker', 6, ({ owner, fence }) => (owner ? owner.instance ?? owner.client_id.replace(/-[0-9a-f]{32}$/, '') : fence ? 'none: fence' : 'no worker')],
+  ['worker', 5, ({ owner, fence }) => (owner ? owner.instance ?? owner.client_id.replace(/-[0-9a-f]{32}$/, '') : fence ? 'none: fence' : 'no worker')],
   ['offset', 3, ({ offset }) => offset],
   ['lag', 2, (part) => part.lag_records ?? part.lag],
-  ['held', 3, ({ held }) => held?.reason],
-  ['since', 6, ({ held }) => held && new Date(held.since).toLocaleString()],
+  ['held', 5, ({ held }) => held?.reason],
+  ['since', 6, ({ held }) => held && formatted(held.since.replace(/\.\d+/, ''))],
   ['what to do', 8, ({ held }) => held?.to_do],
 ];
 
@@ -116,7 +117,7 @@ export class Grid {
       if (now < this.#restsUntil) return requestAnimationFrame(next);
       this.#isDue = false;
       if (!this.#isPaused && this.window) this.#paint();
-      return this.#restsUntil = now + REST * (performance.now() - now);
+      return this.#restsUntil = now + Math.min(REST * (performance.now() - now), REST_MAX_MS);
     };
     requestAnimationFrame(next);
   }
@@ -186,7 +187,7 @@ export class Grid {
     if (!field.kind) { field.kind = kind; this.#isNew = true; }
     const text = shownText(value);
     const decimals = kind === 'number' ? decimalsOf(text) : 0;
-    field.length = Math.max(field.length, text.length);
+    field.length = Math.max(field.length, text.length + text.replace(/[^A-Z]/g, '').length / 4); // Capitals are wider.
     if (decimals <= field.decimals) return;
     field.decimals = decimals; // The points of the column stand further to the left.
     if (!this.#isNew) this.api.refreshCells({ columns: [path], force: true, suppressFlash: true });
@@ -263,7 +264,8 @@ export function statusTab(root, ask) {
       api ??= gridOf(part('partitions'), {
         columnDefs: STATUS.map(([headerName, flex, value]) => {
           const valueGetter = ({ data }) => value(data);
-          return { headerName, flex, valueGetter, tooltipValueGetter: valueGetter, type: ['partition', 'offset', 'lag'].includes(headerName) ? 'rightAligned' : [] };
+          const isText = headerName === 'what to do'; // A command to be read as a whole.
+          return { headerName, flex, valueGetter, tooltipValueGetter: valueGetter, wrapText: isText, autoHeight: isText, type: ['partition', 'offset', 'lag'].includes(headerName) ? 'rightAligned' : [] };
         }),
         getRowId: ({ data }) => `${data.name} ${data.partition}`,
       });

@@ -177,6 +177,7 @@ const undo = () => attempt('The edit was not undone. ', () => edits.undo());
 function showTab(isStatus) {
   showStatus(isStatus);
   $('records').hidden = isStatus;
+  for (const figure of ['rows', 'rate', 'lag']) $(figure).parentElement.hidden = isStatus; // They are the topic's.
   $('operate').textContent = isStatus ? 'Records' : 'Status';
   $('operate').href = !isStatus ? '#status' : state.topic ? viewLink() : '#';
 }
