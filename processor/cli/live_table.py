@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from processor.cli.output import counted
 from processor.codec.json_value import to_json_line
 from processor.filter.evaluation import NO_METADATA
 from processor.merge import apply_delta
@@ -151,9 +152,9 @@ def picture(sheet: Sheet, title: str, rows_max: int | None = None, elapsed_s: fl
     for key, record in rows[:rows_max]:
         fields = _fields(record)
         table.add_row(*(_cell(fields, name, is_bright=(key, name) in sheet.moved_s) for name in columns))
-    below = f"{len(rows):,} records"
+    below = counted(len(rows), "record")
     if elapsed_s is not None:
-        below += f", {sheet.messages:,} messages in {elapsed_s:.0f} s"
+        below += f", {counted(sheet.messages, 'message')} in {elapsed_s:.0f} s"
     if rows_max is not None and len(rows) > rows_max:
         below += f"; {len(rows) - rows_max:,} not shown"
     return Group(table, Text(below, style="dim"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,12 @@ from typing import Annotated, TypeAlias, TypeVar
 import typer
 
 MessageT = TypeVar("MessageT")
+_NUMBER = re.compile(r"-|[\d.,]*")
+_NAMES = 2
+"""The columns that name a row."""
+_WORD_MAX = 24
+"""Characters of the longest word of a cell that stays in one piece."""
+_GAP = 2
 
 
 class OutputClosed(Exception):
@@ -42,7 +49,8 @@ AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print a JSON ob
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Sequence[str] = ()) -> None:
     """Print a result in columns: drawn on a terminal, separated by tabs in a pipe, or as JSON.
 
-    On a terminal a column that is empty in all rows is left out.
+    On a terminal a column that is empty in all rows is left out. If it is too narrow for the words of all columns, the
+    last ones come below the table, a line for each row.
 
     Args:
         columns: the headings on a terminal.
@@ -62,12 +70,30 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Seque
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    cells = [*rows]
+    cells, console = [*rows], Console()
     shown = [place for place in range(len(columns)) if not cells or any(row[place] for row in cells)]
-    drawn = Table(*(columns[place] for place in shown), box=box.SIMPLE_HEAD)
+    below: list[int] = []
+
+    def drawn() -> Table:
+        result = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+        for place in shown:
+            is_number = all(_NUMBER.fullmatch(row[place]) for row in cells)
+            result.add_column(columns[place], justify="right" if is_number else "left", no_wrap=is_number)
+        for row in cells:
+            result.add_row(*(Text(row[place], overflow="fold") for place in shown))
+        return result
+
+    def least_width(place: int) -> int:
+        texts = [columns[place], *(row[place] for row in cells)]
+        return min(_WORD_MAX, max((len(word) for text in texts for word in text.split()), default=0)) + _GAP
+
+    while len(shown) > _NAMES and sum(map(least_width, shown)) > console.width:
+        below.insert(0, shown.pop())
+    console.print(drawn())
     for row in cells:
-        drawn.add_row(*(Text(row[place], overflow="fold") for place in shown))
-    Console().print(drawn)
+        texts = [f"{columns[place]}: {row[place]}" for place in below if row[place]]
+        if texts:
+            console.print(Text(f"{' '.join(row[:_NAMES])}: {'; '.join(texts)}"))
 
 
 @contextmanager

@@ -225,7 +225,8 @@ class StatusReport(NamedTuple):
             commands: the command that runs each topic.
         """
         now_ms = int(time.time() * 1000)
-        notes = [note for pipeline in self.status.pipelines for note in _notes(pipeline, now_ms, commands)]
+        # Pipelines that read one topic have the same open transactions.
+        notes = [*dict.fromkeys(note for one in self.status.pipelines for note in _notes(one, now_ms, commands))]
         if not self.status.has_control:
             notes.append(
                 "Whether anything is held is not known: there is no _sowstream.control (`sowstream topics apply`)."
@@ -340,4 +341,5 @@ def _notes(pipeline: PipelineStatus, now_ms: int, commands: Mapping[str, str]) -
             at = "" if part.held.offset < 0 else f" at offset {part.held.offset}"
             yield f"{pipeline.name} partition {part.partition} is held{at}: {part.held.message}{stale}"
         for topic, offsets in part.open_behind.items():
-            yield f"{topic} partition {part.partition}: the last {offsets:,} offsets are behind an open transaction"
+            last = "last offset is" if offsets == 1 else f"last {offsets:,} offsets are"
+            yield f"{topic} partition {part.partition}: the {last} behind an open transaction"

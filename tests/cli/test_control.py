@@ -182,7 +182,7 @@ def test_status_shows_an_open_transaction(desk: Desk):
     producer.produce(f"{desk.name}.publish", b"{}", b"1", partition=1)
     producer.flush(120)
     _, _, said = desk("status", desk.name)
-    assert f"{desk.name}.publish partition 1: the last 1 offsets are behind an open transaction" in said
+    assert f"{desk.name}.publish partition 1: the last offset is behind an open transaction" in said
     producer.abort_transaction(15)
     assert "open transaction" not in desk("status", desk.name)[2]
 

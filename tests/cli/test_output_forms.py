@@ -6,12 +6,13 @@ import csv
 import io
 import json
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
-from processor.cli import worker
+from processor.cli import output, worker
 from processor.cli.live_table import Sheet, picture
 from processor.cli.worker import shorten_log
 from processor.client import Message
@@ -200,6 +201,34 @@ def test_records_without_fields_have_one_column():
     sheet = told(Message("sow", "blobs", "a", b"\x00\xff"))
     assert drawn(sheet)[1] == "value"
     assert drawn(sheet)[3] == '"AP8="'
+
+
+def test_one_record_is_counted_as_one():
+    """One record and one message have the singular."""
+    sheet = told(Message("sow", "orders", "1", {"id": 1}))
+    assert drawn(sheet, 10, 1.0)[-1] == "1 record, 1 message in 1 s"
+
+
+@pytest.mark.parametrize("width", [44, 60, 100])
+def test_a_narrow_terminal_breaks_no_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], width: int
+):
+    """The columns that do not fit into the terminal come below the table, with the names of their rows."""
+    columns = ("topic", "partition", "owner", "offset", "lag", "held", "what to do")
+    split = ("by_state.split", "0", "host-b765bd54-0", "4000012", "869", "open_transaction", "`sowstream transactions`")
+    monkeypatch.setattr(output.sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(width))
+    output.table(columns, [split, ("orders", "12", "no worker", "1", "-", "", "")])
+    printed = re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, printed.splitlines())) <= width
+    assert {word for cell in split for word in cell.split()} <= {word.strip(":;") for word in printed.split()}
+    assert ("by_state.split 0:" in printed) is (width < 100)
+    assert ("what to do: `sowstream transactions`" in " ".join(printed.split())) is (width < 100)
+    assert ("lag: 869" in printed) is (width == 44)
+    output.table(("", "topic", "what is wrong"), [])
+    assert "what is wrong" in capsys.readouterr().out
+    output.table(("", "topic", "what is wrong"), [("fail", "orders", "x" * 200)])
+    assert "what is wrong:" not in capsys.readouterr().out  # A word longer than any terminal does not count.
 
 
 CONFIG = Config.model_validate({"topics": {"orders": {"partitions": 2}}})
