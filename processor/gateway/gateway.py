@@ -229,15 +229,22 @@ class Gateway:
         return parse() if len(data) <= _INLINE_BYTES else await self._compiling.run(_paced, parse)
 
     async def apply_rights(self) -> None:
-        """Apply changed rights to every session."""
+        """Apply changed rights to every session; one in which that fails ends, as it may have lost rights."""
         for session in list(self.sessions):
-            identity = session.identity
-            if identity is not None and identity.is_expired:
-                session.expire()
-            elif identity is not None and self.is_over(identity):
-                await session.lose_identity("the token was revoked")
-            else:
-                await session.apply_rights()
+            try:
+                await self._apply_rights(session)
+            except Exception:
+                log.exception("changed rights could not be applied to a session, which ends")
+                session.abort(1011, "changed rights could not be applied")
+
+    async def _apply_rights(self, session: Session) -> None:
+        identity = session.identity
+        if identity is not None and identity.is_expired:
+            session.expire()
+        elif identity is not None and self.is_over(identity):
+            await session.lose_identity("the token was revoked")
+        else:
+            await session.apply_rights()
 
     def is_over(self, identity: Identity) -> bool:
         """Return whether the token of an identity has expired, or was revoked."""

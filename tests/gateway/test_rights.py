@@ -19,6 +19,7 @@ from processor.errors import ConfigurationError
 from processor.gateway.access.entitlements import Entitlements
 from processor.gateway.access.identity import AccessDenied, TokensFile, _JwtVerifier
 from processor.gateway.gateway import Gateway
+from processor.gateway.sessions.session_subscriptions import SessionSubscriptions
 from processor.merge import KeyFields
 from tests.gateway.memory import MemoryWorld
 from tests.waiting import PATIENCE_S, until
@@ -179,6 +180,33 @@ def test_a_right_is_withdrawn_while_the_file_of_tokens_is_broken(guarded):
     client.until(lambda: any(m.get("op") == "ended" for m in client.messages))
     assert client.held(sub) == {}
     client.close()
+
+
+def test_a_session_in_which_changed_rights_fail_ends_and_the_others_lose_theirs(guarded, monkeypatch):
+    """A session fails closed, and none keeps a withdrawn right as one before it failed."""
+    clients = guarded.world.connect("t-ann"), guarded.world.connect("t-bob")
+    for client in clients:
+        sub = client.subscribe("sow_and_subscribe", "orders")
+        client.until(lambda client=client, sub=sub: sub in client.ready)
+    apply, failed = SessionSubscriptions.apply_rights, []
+
+    async def fail_once(subscriptions):
+        if not failed:
+            failed.append(subscriptions)
+            raise RuntimeError
+        await apply(subscriptions)
+
+    monkeypatch.setattr(SessionSubscriptions, "apply_rights", fail_once)
+    guarded.write(guarded.rights, {"roles": {}, "users": {}})
+    ends = []
+    for client in clients:
+        try:
+            client.until(lambda client=client: any(m.get("op") == "ended" for m in client.messages))
+            ends.append("no right")
+            client.close()
+        except ConnectionClosed:
+            ends.append("closed")
+    assert sorted(ends) == ["closed", "no right"]
 
 
 def test_a_revoked_token_ends_its_connection(guarded):
