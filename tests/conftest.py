@@ -8,12 +8,15 @@ import gc
 import importlib.util
 import os
 import random
+import shutil
 import signal
+import tempfile
 import threading
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures.thread import _worker as _executor_thread
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -50,6 +53,10 @@ assert EmbeddedBroker.__init__.__kwdefaults__ is not None
 EmbeddedBroker.__init__.__kwdefaults__["start_timeout_s"] = 300.0
 _ENDING_S: Final = 60.0
 """Longest time in which a thread that was told to end does so."""
+_MEMORY: Final = Path("/dev/shm")
+"""A file system in memory, for the broker of a run: there a first commit to a topic takes a tenth of the time."""
+_MEMORY_MIN_BYTES: Final = 2 << 30
+"""Room without which the broker's files are on disk; 1,200 partitions take 13 MB."""
 
 
 @pytest.fixture(scope="session")
@@ -58,10 +65,17 @@ def bootstrap() -> Iterator[str]:
     if address := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
         yield address
         return
-    with EmbeddedBroker() as broker:
+    broker = EmbeddedBroker(stop_timeout_s=0.0)  # Nobody reads its thousands of files again: it is killed at the end.
+    with pytest.MonkeyPatch.context() as patch:
+        if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_MIN_BYTES:
+            patch.setattr(tempfile, "tempdir", str(_MEMORY))
+        broker.start()
+    try:
         yield broker.bootstrap
         # A client that a test left in a circle of objects would live on, and write to stderr that its broker is down.
         gc.collect()
+    finally:
+        broker.stop()
 
 
 @pytest.fixture(autouse=True, scope="session")
