@@ -22,6 +22,16 @@ def memory_world():
 
 
 @pytest.fixture
+def guarded(tmp_path):
+    """A gateway with tokens and rights: bob sees and publishes desk x without its field secret, ann all."""
+    from tests.gateway.memory import Guarded
+
+    made = Guarded(tmp_path)
+    yield made
+    made.world.close()
+
+
+@pytest.fixture
 def kafka_world(bootstrap, tmp_path, unique):
     """A family of topics on a real broker."""
     made = World(bootstrap, tmp_path, unique)

@@ -7,6 +7,8 @@ import tempfile
 import time
 from concurrent.futures import Future
 
+import yaml
+
 from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
 from processor.config import Config
@@ -251,3 +253,31 @@ class MemoryWorld:
 
         self.gateway._loop.call_soon_threadsafe(work)
         return future if arguments.get("ack") else None
+
+
+TOKENS = {"t-ann": {"user": "ann"}, "t-bob": {"user": "bob", "roles": ["desk"]}, "t-eve": {"user": "eve"}}
+RIGHTS = {
+    "roles": {
+        "desk": {"orders": {"read": "/desk = 'x'", "select": "-/secret", "publish": "/desk = 'x'", "delete": False}}
+    },
+    "users": {"ann": {"orders": {"read": True, "publish": True, "delete": True}}},
+}
+
+
+class Guarded:
+    """A gateway with tokens and entitlements in files."""
+
+    def __init__(self, directory, **settings):
+        self.tokens, self.rights = directory / "tokens.yaml", directory / "entitlements.yaml"
+        self.write(self.tokens, TOKENS)
+        self.write(self.rights, RIGHTS)
+        self.world = MemoryWorld(auth={"tokens_file": self.tokens}, entitlements=self.rights, **settings)
+        self.world.put(1, desk="x", secret=1, qty=1)
+        self.world.put(2, desk="y", secret=2, qty=2)
+
+    @staticmethod
+    def write(path, tree):
+        """Write a file in one step."""
+        new = path.with_suffix(".new")
+        new.write_text(yaml.safe_dump(tree))
+        new.replace(path)

@@ -1,10 +1,10 @@
-"""The law of composition: short runs of tests.programs.gateway.composition and .outages, and their whole length."""
+"""The law of composition, outages and quiet connections: short runs of programs.gateway, and their whole length."""
 
 import shutil
 
 import pytest
 
-from tests.programs.gateway import outages
+from tests.programs.gateway import idle, outages
 from tests.programs.gateway.composition import run
 
 NEEDS_NODE = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
@@ -50,3 +50,12 @@ def test_a_client_is_right_after_outages(random_seed, connect):
 def test_a_client_is_right_in_a_long_run_with_outages(random_seed, connect, steps):
     """The same for many more random steps, 20,000 at full length."""
     assert outages.run(steps(20_000), random_seed, connect).compared > steps(500)
+
+
+@pytest.mark.long
+@NEEDS_NODE
+def test_quiet_subscriptions_live_behind_a_proxy_with_an_idle_limit():
+    """WebSocket and Server-Sent Events, in Python and in Node, are not ended by a proxy while nothing changes."""
+    # A busy machine may take seconds for the answer to a ping, without which a client connects again by itself.
+    outcome = idle.run(idle_s=12.0, seconds=14.0, silence_s=5.0)
+    assert (outcome["reconnects"], outcome["got"]) == (0, sorted(idle.KINDS))

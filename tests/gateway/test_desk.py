@@ -11,7 +11,7 @@ from processor.gateway import endpoints
 from processor.installation.pipeline_status import PartitionStatus, PipelineStatus, Status, StatusReport
 from processor.kafka.admin.groups import Member
 from processor.wire.control import Notice
-from tests.gateway.memory import MemoryWorld
+from tests.gateway.memory import RIGHTS, TOKENS, Guarded, MemoryWorld
 from tests.gateway.test_page import (  # noqa: F401 - Fixtures, and their needs.
     PATIENCE_MS,
     SETTLED,
@@ -25,7 +25,6 @@ from tests.gateway.test_page import (  # noqa: F401 - Fixtures, and their needs.
     serious_faults,
     shot,
 )
-from tests.gateway.test_rights import RIGHTS, TOKENS, Guarded
 
 ROWS = "document.querySelector('#rows').textContent"
 

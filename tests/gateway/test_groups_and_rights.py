@@ -14,19 +14,10 @@ from processor.subscriptions.records.order_build import SLICE_RECORDS
 from processor.subscriptions.request.entitlement import Entitlement
 from processor.subscriptions.request.select import Select
 from processor.subscriptions.request.subscribe_options import parse_options
-from tests.gateway.memory import MemoryFeed, MemoryWorld
-from tests.gateway.test_rights import RIGHTS, Guarded
+from tests.gateway.memory import RIGHTS, MemoryFeed, MemoryWorld
 
 GROUPS = {"grouping": "[/desk]", "projection": "[SUM(/qty) AS /qty, COUNT(*) AS /n]", "oof": True}
 BY_SECRET = {"grouping": "[/secret]", "projection": "[COUNT(*) AS /n, MAX(/secret) AS /most]", "oof": True}
-
-
-@pytest.fixture
-def guarded(tmp_path):
-    """A gateway with rights."""
-    made = Guarded(tmp_path)
-    yield made
-    made.world.close()
 
 
 def change_rights(guarded, **desk):

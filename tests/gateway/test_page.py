@@ -22,7 +22,6 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
     pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed: apt-get install chromium"),
     pytest.mark.skipif(not LIBRARY.exists(), reason="npm ci in processor/gateway/web/adapters"),
-    pytest.mark.slow,
     pytest.mark.long,
     pytest.mark.timeout(900),
 ]

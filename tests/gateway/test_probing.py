@@ -9,18 +9,10 @@ from concurrent.futures import Future
 import pytest
 
 from processor.gateway.access.identity import is_own_name
-from tests.gateway.test_rights import RIGHTS, Guarded
+from tests.gateway.memory import RIGHTS
 from tests.waiting import until
 
 BEARER = {"Authorization": "Bearer t-bob"}
-
-
-@pytest.fixture
-def guarded(tmp_path):
-    """A gateway with rights: bob sees and publishes desk x without its field secret."""
-    made = Guarded(tmp_path)
-    yield made
-    made.world.close()
 
 
 def grant(guarded, **desk):

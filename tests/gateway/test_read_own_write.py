@@ -11,15 +11,7 @@ import pytest
 from processor.client import Client
 from processor.gateway import endpoints
 from processor.gateway.application import WEB
-from tests.gateway.test_rights import RIGHTS, Guarded
-
-
-@pytest.fixture
-def guarded(tmp_path):
-    """A gateway with rights."""
-    made = Guarded(tmp_path)
-    yield made
-    made.world.close()
+from tests.gateway.memory import RIGHTS
 
 
 def get(memory_world, query="", token=None, **headers):

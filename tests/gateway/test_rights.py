@@ -7,7 +7,6 @@ import time
 import jwt
 import pytest
 import structlog
-import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -21,43 +20,8 @@ from processor.gateway.access.identity import AccessDenied, TokensFile, _JwtVeri
 from processor.gateway.gateway import Gateway
 from processor.gateway.sessions.session_subscriptions import SessionSubscriptions
 from processor.merge import KeyFields
-from tests.gateway.memory import MemoryWorld
+from tests.gateway.memory import RIGHTS, TOKENS
 from tests.waiting import PATIENCE_S, until
-
-TOKENS = {"t-ann": {"user": "ann"}, "t-bob": {"user": "bob", "roles": ["desk"]}, "t-eve": {"user": "eve"}}
-RIGHTS = {
-    "roles": {
-        "desk": {"orders": {"read": "/desk = 'x'", "select": "-/secret", "publish": "/desk = 'x'", "delete": False}}
-    },
-    "users": {"ann": {"orders": {"read": True, "publish": True, "delete": True}}},
-}
-
-
-class Guarded:
-    """A gateway with tokens and entitlements in files."""
-
-    def __init__(self, directory, **settings):
-        self.tokens, self.rights = directory / "tokens.yaml", directory / "entitlements.yaml"
-        self.write(self.tokens, TOKENS)
-        self.write(self.rights, RIGHTS)
-        self.world = MemoryWorld(auth={"tokens_file": self.tokens}, entitlements=self.rights, **settings)
-        self.world.put(1, desk="x", secret=1, qty=1)
-        self.world.put(2, desk="y", secret=2, qty=2)
-
-    @staticmethod
-    def write(path, tree):
-        """Write a file in one step."""
-        new = path.with_suffix(".new")
-        new.write_text(yaml.safe_dump(tree))
-        new.replace(path)
-
-
-@pytest.fixture
-def guarded(tmp_path):
-    """A gateway with rights."""
-    made = Guarded(tmp_path)
-    yield made
-    made.world.close()
 
 
 def test_a_user_sees_only_its_records_and_fields(guarded):

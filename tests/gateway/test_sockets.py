@@ -1,7 +1,10 @@
-"""Sockets and names: health pages, connections without an identity, odd paths, and limits of an identity."""
+"""Sockets, names and files: health pages, connections without an identity, odd paths, limits, and compressed files."""
+
+from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import http.client
 import json
 import socket
@@ -15,10 +18,10 @@ from processor.gateway import uvicorn_protocols, websocket
 from processor.gateway.access.allowances import Allowance, Allowances
 from processor.gateway.access.identity import Identity
 from processor.gateway.access.requests import BadRequest
+from processor.gateway.application import WEB
 from processor.gateway.commands.turns import BoundedExecutor
 from processor.gateway.uvicorn_protocols import SILENT_MAX
-from tests.gateway.memory import MemoryWorld
-from tests.gateway.test_rights import Guarded
+from tests.gateway.memory import Guarded, MemoryWorld
 from tests.waiting import until
 
 
@@ -322,3 +325,35 @@ def test_words_to_compile_are_limited(tmp_path):
         client.close()
     finally:
         guarded.world.close()
+
+
+def test_a_file_is_sent_compressed_to_those_who_take_it(memory_world):
+    """A browser gets a file compressed, and curl as it is."""
+    plain = (WEB / "page.js").read_bytes()
+    code, headers, body = memory_world.gateway.get("/page.js", {"Accept-Encoding": "gzip, br"})
+    assert (code, headers["content-encoding"], headers["vary"]) == (200, "gzip", "Accept-Encoding")
+    assert gzip.decompress(body) == plain
+    assert len(body) < len(plain) / 2
+    code, headers, body = memory_world.gateway.get("/page.js")
+    assert (code, headers.get("content-encoding"), body) == (200, None, plain)
+
+
+def test_a_file_that_a_browser_has_is_not_sent_again(memory_world):
+    """A request with the tag of the file is answered with 304, until the file is another one."""
+    tag = memory_world.gateway.get("/")[1]["etag"]
+    code, headers, body = memory_world.gateway.get("/", {"If-None-Match": tag})
+    assert (code, headers["etag"], body) == (304, tag, b"")
+    assert memory_world.gateway.get("/page.js", {"If-None-Match": tag})[0] == 200
+
+
+def test_pages_are_framed_by_their_own_site_alone(memory_world):
+    """The panes of a page are frames of its own origin; another site may show none of it."""
+    policy = memory_world.gateway.get("/")[1]["content-security-policy"]
+    assert "frame-ancestors 'self'" in policy
+    assert "unsafe-eval'" not in policy.replace("'wasm-unsafe-eval'", "")
+
+
+@pytest.mark.parametrize("path", ["/../gateway.py", "/%2e%2e/gateway.py", "/adapters/", "/nosuch.js", "/%00.js"])
+def test_nothing_else_is_served(memory_world, path):
+    """Files of other folders, folders, and names that no file can have are not found."""
+    assert memory_world.gateway.get(path)[0] == 404

@@ -1,9 +1,10 @@
-"""The status of the installation over the gateway: for operators alone, and as `sowstream status` prints it."""
+"""The status of the installation for operators, and the metrics: code, reference page and Grafana board agree."""
 
 from __future__ import annotations
 
 import json
-import time
+import re
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,8 @@ from processor.gateway import endpoints
 from processor.gateway.access.entitlements import Entitlements
 from processor.installation.pipeline_status import Status, StatusReport, status_report
 from processor.merge import KeyFields
-from tests.gateway.running import PATIENCE_S
-from tests.gateway.test_rights import RIGHTS, Guarded, guarded  # noqa: F401 - A fixture.
+from tests.gateway.memory import RIGHTS, Guarded, MemoryWorld
+from tests.waiting import until
 
 OPERATORS = {"users": ["ann"], "roles": ["desk"]}
 
@@ -38,7 +39,7 @@ def answer(world, token, path="status"):
     return code, body
 
 
-def test_the_status_is_for_operators_alone(guarded, asked):  # noqa: F811
+def test_the_status_is_for_operators_alone(guarded, asked):
     """Only users and roles that the file lists are operators, as long as it lists them."""
 
     def codes(*tokens):
@@ -88,9 +89,44 @@ def test_the_gateway_gives_the_status_that_the_command_prints(kafka_world, start
     assert any("no worker" in note for note in status["notes"])
 
 
-def until(holds):
-    """Wait until something holds."""
-    until_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < until_s, "it never holds"
-        time.sleep(0.05)
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "processor" / "docs" / "reference" / "gateway.md"
+BOARD = ROOT / "deploy" / "grafana" / "gateway.json"
+
+
+@pytest.fixture(scope="module")
+def served():
+    """The names of the metrics that a gateway serves, with their labels."""
+    world = MemoryWorld()
+    world.put("a", qty=1)
+    text = world.gateway.get("/metrics")[2].decode()
+    world.close()
+    names = {}
+    for line in text.splitlines():
+        match = re.fullmatch(r"(sowstream_gateway_\w+?)(?:\{(.*)\})? \S+", line)
+        if match is not None and not match[1].endswith("_created"):
+            labels = set(re.findall(r'(\w+)="', match[2] or ""))
+            names[match[1]] = names.get(match[1], set()) | labels
+    return names
+
+
+def test_the_table_lists_the_metrics_of_the_code(served):
+    """The table has each metric with its labels, and no other one."""
+    section = PAGE.read_text().partition("## Metrics")[2]
+    listed = {}
+    for cell in re.findall(r"^\| (`sowstream.*?) \|", section, re.MULTILINE):
+        for name, labels in re.findall(r"`(\w+)(?:\{(\w+)\})?`", cell):
+            listed[name] = {labels} if labels else set()
+    assert listed == served
+
+
+def test_the_board_draws_metrics_that_exist(served):
+    """Each expression of the Grafana board is about metrics of the gateway, and each metric is drawn."""
+    board = json.loads(BOARD.read_text())
+    expressions = [target["expr"] for panel in board["panels"] for target in panel.get("targets", [])]
+    drawn = {name for text in expressions for name in re.findall(r"sowstream_gateway_\w+", text)}
+    assert drawn == set(served)
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+    for panel in board["panels"]:
+        assert panel["title"]
+        assert panel["datasource"]["uid"] == "${datasource}"

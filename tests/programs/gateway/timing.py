@@ -21,7 +21,7 @@ from pathlib import Path
 
 import structlog
 
-from tests.gateway.test_rights import RIGHTS, Guarded
+from tests.gateway.memory import RIGHTS, Guarded
 
 CONNECTIONS = 20
 KEYS = range(1_000, 1_200)
