@@ -129,7 +129,6 @@ def test_the_doctor_distinguishes_settings_from_kafka(offline: Cli):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_no_broker_is_1(offline: Cli):
     """A Kafka that does not answer is reported with advice and exit code 1."""
     done = offline("topics", "check")

@@ -69,7 +69,6 @@ def reader(bootstrap: str, tmp_path: Path, unique: str) -> Iterator[Cli]:
 
 
 @pytest.mark.broker
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_tutorial_leads_to_a_live_filtered_table(reader: Cli, bootstrap: str, unique: str) -> None:
     """Each command succeeds and prints the output that the page shows; Ctrl-C twice ends everything in order."""

@@ -319,7 +319,6 @@ class DictHeaders(Plain):
 """
 
 
-@pytest.mark.slow
 def test_types_of_outputs_settings_and_headers_under_strict_mypy(tmp_path):
     """Own outputs, own reasons and typed settings pass; headers as a dict do not."""
     file = tmp_path / "typed.py"

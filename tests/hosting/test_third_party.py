@@ -208,7 +208,6 @@ def test_the_tests_of_the_example_package_pass(example_plugin):
 
 
 @pytest.mark.long
-@pytest.mark.slow
 def test_the_example_package_passes_mypy_in_strict_mode(example_plugin):
     """An output and a reject reason of the plug-in's own, and typed settings, need no cast and no ignore."""
     path = f"{Path.cwd()}:{Path.cwd() / 'processor' / 'facade'}"

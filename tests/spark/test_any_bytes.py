@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.broker,
-    pytest.mark.slow,
     # The first start fetches the connector.
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
 HEADERS: list[list[RawHeader]] = [

@@ -23,13 +23,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_integration.merge.moves.backfill import backfill
 from spark_integration.merge.moves.reconcile import reconcile
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.spark,
-    pytest.mark.long,
-    pytest.mark.timeout(1800),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(1800)]
 
 PARTITIONS = 4
 

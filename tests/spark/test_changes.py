@@ -23,7 +23,7 @@ from tests.spark.conftest import PARTITIONS
 from tests.spark.history import History
 from tests.spark.merged_family import Merged
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
 HOUR = dt.timedelta(hours=1)

@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1800),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
 ]
 
 PARTITIONS = 2

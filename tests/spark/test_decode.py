@@ -21,7 +21,7 @@ from tests.codec.avro_world import file_codec, plain, record
 from tests.spark.history import History
 from tests.spark.registry_server import schema_server
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 
 WHEN = dt.datetime(2024, 2, 29, 12, 30, 0, 250_000, dt.UTC)
 PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 3}

@@ -1,7 +1,8 @@
-"""The replay of deltas, without Spark and Kafka: equal to a worker's records, and unequal after each kind of damage."""
+"""Deltas in Spark: they replay to the table, and their changed paths are those of the workers' diff."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 
@@ -14,8 +15,12 @@ from tests.spark.merge_histories import random_history
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812
+
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.delta_replay import DIFFERENT, KeyReplay
+from spark_integration.read.decode import changed, changed_paths
 
 SETTINGS = topic_settings("orders", {"key": ["/id"]})
 CODEC = SETTINGS.codec()
@@ -101,3 +106,35 @@ def test_a_key_whose_first_deltas_are_gone_is_compared_by_version() -> None:
     assert verdicts(records[key], rest, is_complete=False) == ["partial"]
     older = records[key]._replace(headers=[("version", b"1")])
     assert verdicts(older, rest, is_complete=False) == ["version"]
+
+
+NAMES = ["id", "a/b", "~", "~1", "", 'q"q', "\\", "ø", "\n", "{"]
+LEAVES = [None, 0, "", "{", '{"a":1}', [], [{"x": 1}], {}, True, 1.5]
+
+
+def document(rng: random.Random, depth: int) -> dict:
+    """An object of random names and values, some of them objects."""
+    return {
+        name: document(rng, depth - 1) if depth and rng.random() < 0.3 else rng.choice(LEAVES)
+        for name in rng.sample(NAMES, rng.randrange(5))
+    }
+
+
+@pytest.mark.spark
+def test_paths_are_those_of_the_parsed_delta(spark, random_seed) -> None:
+    """Flat deltas, whose paths the JVM lists, and all others have the paths of the parsed text, in its order."""
+    rng = random.Random(random_seed)
+    documents = [document(rng, rng.randrange(3)) for _ in range(400)]
+    texts = [json.dumps(one, ensure_ascii=rng.random() < 0.5, indent=rng.choice([None, 1])) for one in documents]
+    rows = spark.createDataFrame([(text,) for text in [*texts, None]], "text STRING")
+    found = {row["text"]: row["paths"] for row in rows.select("text", changed(F.col("text")).alias("paths")).collect()}
+    assert found == {text: changed_paths(text) for text in [*texts, None]}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("text", ['{"a":', "{a}", '{"a":{"b":', "[1", "x"])
+def test_a_text_that_is_no_json_fails_the_query(spark, text) -> None:
+    """A delta that is no JSON fails the query: without paths it would look empty."""
+    rows = spark.createDataFrame([(text,)], "text STRING")
+    with pytest.raises(PySparkException, match=r"not JSON|JSONDecodeError"):
+        rows.select(changed(F.col("text"))).collect()

@@ -16,7 +16,7 @@ from spark_integration.examples import change_rate, dashboard, late_joiner, late
 from spark_integration.tables.upsert import read_snapshot
 from tests.spark.merged_family import Merged
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 EXAMPLES = sorted(Path(mirror.__file__).parent.glob("[a-z]*.py"))
 

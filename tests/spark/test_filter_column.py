@@ -1,3 +1,5 @@
+"""A filter as a column of Spark, and the parts of it that Spark's columns can express."""
+
 from __future__ import annotations
 
 import random
@@ -5,8 +7,9 @@ import random
 import pytest
 
 from processor.codec.json import JsonCodec
-from processor.errors import FilterError
+from processor.errors import ConfigurationError, FilterError
 from processor.filter import compile_filter
+from processor.filter.parse import parse
 from processor.filter.pattern import searcher
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
@@ -14,13 +17,12 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, FloatType, LongType, MapType, StringType, StructField, StructType
 
 from spark_integration.filter import filter_column, split_filter
+from spark_integration.filter.column import spelled
 from spark_integration.filter.pattern import searching
 from tests.spark.filter_cases import SCHEMA, SHARP, filter_text, record
-
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long]
 
 FAILFAST = {"mode": "FAILFAST"}
 
@@ -66,17 +68,23 @@ def agree(spark, seed: int, count: int) -> None:
     assert 0.1 < trues / len(records) / len(filters) < 0.9
 
 
+@pytest.mark.spark
+@pytest.mark.long
 def test_a_column_agrees_with_the_processor(spark, random_seed) -> None:
     """Random filters of numbers, texts, arrays and objects have the same results in Spark and in the processor."""
     agree(spark, random_seed, 45)
 
 
+@pytest.mark.spark
+@pytest.mark.long
 def test_a_column_agrees_with_the_processor_on_many_filters(spark, random_seed) -> None:
     """A thousand random filters have the same results in Spark and in the processor."""
     for turn in range(5):
         agree(spark, random_seed + turn, 200)
 
 
+@pytest.mark.spark
+@pytest.mark.long
 def test_without_schema_the_processor_evaluates_all(spark) -> None:
     """Without a schema, the processor evaluates the filter, also mixed types, functions and unknown members."""
     filters = ["UPPER(/name) = 'X' OR /n < '10'", "/nowhere/deep[1] IS NULL AND /name IS NOT NULL"]
@@ -84,6 +92,8 @@ def test_without_schema_the_processor_evaluates_all(spark) -> None:
     assert rows == [[True, True], [True, False], [False, False], [False, False]]
 
 
+@pytest.mark.spark
+@pytest.mark.long
 def test_only_records_that_pass_the_jvm_go_to_python(spark) -> None:
     """Operands of an AND are evaluated first in Spark, then in Python, which gets the records that pass Spark."""
     struct = StructType.fromDDL("id LONG, name STRING")
@@ -98,6 +108,8 @@ def test_only_records_that_pass_the_jvm_go_to_python(spark) -> None:
     assert python < jvm, plan
 
 
+@pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "value", "said"),
     [
@@ -115,6 +127,8 @@ def test_a_value_of_another_type_fails_the_query(spark, text, value, said) -> No
         verdicts(spark, [text], [value], StructType.fromDDL(schema))
 
 
+@pytest.mark.spark
+@pytest.mark.long
 def test_java_finds_the_same_texts_as_re2(spark, random_seed) -> None:
     """Every translated pattern matches the same texts in Java as in RE2, also line ends and letters beyond ASCII."""
     rng = random.Random(random_seed)
@@ -140,3 +154,102 @@ def test_java_finds_the_same_texts_as_re2(spark, random_seed) -> None:
 def _pattern(rng):
     pieces = [rng.choice(ATOMS) + rng.choice(QUANTIFIERS) for _ in range(rng.randint(1, 3))]
     return rng.choice(["", "^"]) + "".join(pieces) + rng.choice(["", "$"])
+
+
+STRUCT = StructType(
+    [
+        *SCHEMA.fields,
+        StructField("f", FloatType()),
+        StructField("day", DateType()),
+        StructField("m", MapType(StringType(), LongType())),
+        StructField("low", StringType("UTF8_LCASE")),
+        StructField("x", LongType()),
+        StructField("X", LongType()),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/id = 1",
+        "1.5 < /qty",
+        "/px BETWEEN 0.1 AND 10",
+        "/amount IN (1, '2', 10.25)",
+        "/name >= 'a'",
+        "/'a b' LIKE r'^\\w+\\s.'",
+        "/to/zip NOT BEGINS WITH ('a', 'b')",
+        "/tags = 'a'",
+        "/legs[1]/ccy != 'EUR'",
+        "/legs/notes ENDS WITH ('x')",
+        "/to IS NULL",
+        "/open",
+        "/qty * 2 - /id > 10.5",
+        "/id < /to/n",
+        "/name = /to/zip",
+        "NOT (/open OR /id IS NULL)",
+        "/name = NULL",
+    ],
+)
+def test_goes_to_the_jvm(text) -> None:
+    """Spark evaluates a part of a filter where a typed column has exactly the values of the record."""
+    assert split_filter(text, STRUCT).rest == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/name = 1",
+        "/name < /id",
+        "/nowhere = 1",
+        "/ID = 1",
+        "/name/x IS NULL",
+        "/legs/n[0] = 1",
+        "/px = 0.12345678901234567890123456789012345678901",
+        "/f = 1",
+        "/day > '2024-01-01'",
+        "/m/a = 1",
+        "/low = 'a'",
+        "/x = 1",
+        "LENGTH(/name) = 1",
+        "UNIX_TIMESTAMP() > 0",
+        "/qty / 2 = 1",
+        "/id * /id * /id > 1",
+        "/px + 1 > 2",
+        "/name LIKE '(a+)+b'",
+        "/name LIKE '.*a.*b'",
+        "/name LIKE '(?i)a'",
+        "(/id = 1) = TRUE",
+        "/name",
+        "/id = 1 OR LENGTH(/name) = 1",
+    ],
+)
+def test_stays_with_the_processor(text) -> None:
+    """The processor evaluates a part of a filter where Spark SQL may differ or the schema is incomplete."""
+    assert split_filter(text, STRUCT).pushed == ()
+
+
+def test_no_schema_leaves_all_to_the_processor() -> None:
+    """Without a schema, the processor evaluates every operand of a filter."""
+    assert split_filter("/a = 1 AND /b = 2", None) == ((), ("/a = 1", "/b = 2"))
+
+
+def test_a_part_is_shown_as_a_filter(random_seed) -> None:
+    """The text of a part is a filter with the same meaning as the part."""
+    rng = random.Random(random_seed)
+    for _ in range(500):
+        tree = parse(filter_text(rng))
+        assert parse(spelled(tree)) == tree
+
+
+@pytest.mark.parametrize("name", ["SOW_KEY", "LAST_UPDATED", "MESSAGE_SIZE", "TOPIC_NAME", "CORRELATION_ID"])
+def test_functions_of_metadata_are_refused(name) -> None:
+    """A function of a record's metadata is refused with its name and an alternative."""
+    with pytest.raises(ConfigurationError, match=rf"{name}\(\) cannot be asked here: .*sow_key and timestamp"):
+        split_filter(f"/a = 1 AND NOT (LENGTH({name}()) > 1)", None)
+
+
+def test_an_invalid_filter_is_refused_with_its_place() -> None:
+    """An invalid filter is refused, and the error shows the place of the mistake."""
+    with pytest.raises(FilterError, match="line 1, column 6"):
+        filter_column("/a = ", None, record=None, value=None)

@@ -23,14 +23,7 @@ from spark_integration.foundation.options import sink_options
 from spark_integration.merge.batch.handover import hand_over
 from spark_integration.merge.batch.merge_batch import merge_batch
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.broker,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 PARTITIONS = 4
 

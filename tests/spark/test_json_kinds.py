@@ -22,7 +22,7 @@ from spark_integration import read_changes, read_sow, stream_sow
 from spark_integration.read.source.data_source import register_source
 from tests.spark.history import History
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 MISFIT: Final = object()
 NOON: Final = dt.datetime(2026, 11, 1, 12, tzinfo=dt.UTC)

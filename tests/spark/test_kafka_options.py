@@ -323,7 +323,6 @@ def test_login_modules_are_read_as_java_reads_them(text, options) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_java_reads_the_password_that_was_written(spark) -> None:
     """Kafka's own reader finds each character of a password in a login module that was written here."""
     jvm = running_jvm()

@@ -100,7 +100,6 @@ def test_errors_of_the_listener_are_logged(caplog) -> None:
 
 @pytest.mark.spark
 @pytest.mark.broker
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 def test_a_real_query_catches_up(spark, family) -> None:

@@ -19,13 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration.merge.batch.merge_batch import merge_batch
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+pytestmark = pytest.mark.spark
 
 AS_OF = dt.datetime.fromtimestamp(NOW_MS / 1000 + 10_000, dt.UTC)
 AS_OF_MS = NOW_MS + 10_000_000

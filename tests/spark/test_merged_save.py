@@ -1,6 +1,12 @@
+"""What goes into a batch merge and comes out of it: files of lines, lists of headers, and a saved result."""
+
 from __future__ import annotations
 
 import datetime as dt
+import gzip
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -9,19 +15,22 @@ from tests.spark.merge_histories import NAME, NOW_MS
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_integration.merge.batch.base_state import as_base
+from spark_integration.merge.batch.files import history_of
+from spark_integration.merge.batch.handover import _side
+from spark_integration.merge.batch.history import as_records
 from spark_integration.merge.batch.merge_batch import merge_batch
 from spark_integration.merge.batch.result import load_merged
+from spark_integration.merge.streaming.chunks import RECORD_COLUMNS
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # PySpark leaves the socket of every `collect` to the garbage collector; all of ours are closed.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
 
 DDL = (
     "key binary, value binary, headers array<struct<key: string, value: binary>>, partition int, offset bigint, "
@@ -86,3 +95,78 @@ def test_a_result_that_was_not_saved_to_its_end_is_refused(spark, tmp_path) -> N
     spark.read.parquet(target).where(F.col("topic") != "merge").write.partitionBy("topic").parquet(target + "2")
     with pytest.raises(ConfigurationError, match=r"no complete result of a merge: save it again with mode='overwrite'"):
         load_merged(spark, target + "2", NAME)
+
+
+def _merged(spark, history, **given) -> dict[str, dict]:
+    with merge_batch(spark, "orders", history=history, **given) as merged:
+        return {row.key.decode(): json.loads(row.value) for row in merged.records.collect()}
+
+
+@pytest.mark.long
+def test_lines_are_merged_in_the_order_of_their_files(spark, tmp_path) -> None:
+    """Lines are merged by file name and place, from packed files too; a line without a key can be rejected."""
+    lines = [{"id": n % 50, "last": n, f"f{n % 3}": n} for n in range(3_000)]
+    for number, begin in enumerate(range(0, 3_000, 1_000)):
+        text = "".join(json.dumps(line) + "\n" for line in lines[begin : begin + 1_000]).encode()
+        (tmp_path / f"part ä{number}.json").write_bytes(text)
+    with gzip.open(tmp_path / "part ä3.json.gz", "wb") as packed:
+        packed.write(b'{"id":7,"last":"packed"}\nrubbish\n{"last":1}\n')
+    history = history_of(spark, str(tmp_path), "orders")
+    expected: dict[str, dict] = {}
+    for line in [*lines, {"id": 7, "last": "packed"}]:
+        expected.setdefault(str(line["id"]), {}).update(line)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "20000")  # Parts of a file.
+    try:
+        assert _merged(spark, history, keyless="merge") == expected
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+@pytest.mark.long
+def test_a_field_orders_rows(spark, tmp_path) -> None:
+    """Rows of Parquet become messages of their columns, in the order of a field, and argument `nulls` is required."""
+    rows = "id LONG, at LONG, qty LONG, to STRUCT<zip: STRING>"
+    given = [(1, 3, None, ("z",)), (1, 1, 5, None), (2, 9, 1, None), (1, 2, 6, (None,))]
+    path = str(tmp_path / "rows.parquet")
+    spark.createDataFrame(given, rows).coalesce(1).write.parquet(path)
+    with pytest.raises(ConfigurationError, match="nulls=None: a row has all columns"):
+        history_of(spark, path, "orders", format="parquet")
+    kept = history_of(spark, path, "orders", format="parquet", order_by="at", nulls="keep", command="publish")
+    assert _merged(spark, kept)["1"] == {"id": 1, "at": 3, "qty": None, "to": {"zip": "z"}}
+    skipped = history_of(spark, path, "orders", format="parquet", order_by="at", nulls="skip")
+    assert _merged(spark, skipped) == {
+        "1": {"id": 1, "at": 3, "qty": 6, "to": {"zip": "z"}},
+        "2": {"id": 2, "at": 9, "qty": 1},
+    }
+
+
+def _null_lists(batches):
+    """Count the null lists, and the rows, of the Arrow batches that reach Python."""
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"nulls": [batch.column("headers").null_count], "rows": [batch.num_rows]})
+
+
+def test_no_null_list_of_headers_reaches_arrow(spark) -> None:
+    """Records without headers have an empty list in Arrow: Spark writes a batch of null lists in quadratic time."""
+    rows = [(b"1", b"{}", None, 0, 0, None), (b"2", b"{}", [("a", b"1")], 0, 1, None)]
+    history = spark.createDataFrame(rows, DDL)
+    frames = {
+        "history": as_records(history),
+        "history without the column": as_records(history.drop("headers")),
+        "base": as_base(history),
+        "repair": _side(history, 0),
+    }
+    for name, frame in frames.items():
+        assert not frame.schema["headers"].nullable, name
+        counted = frame.mapInArrow(_null_lists, "nulls long, rows long").agg(F.sum("nulls")).first()
+        assert counted is not None
+        assert counted[0] == 0, name
+
+
+def test_null_lists_do_not_reach_arrow(spark: SparkSession) -> None:
+    """Records without headers reach Python with empty lists, as Spark writes null lists to Arrow in quadratic time."""
+    now = datetime.now(UTC)
+    rows = [(b"1", b"{}", None, 0, 0, now), (b"2", b"{}", [("client", b"c")], 0, 1, now)]
+    records = spark.createDataFrame(rows, DDL).coalesce(1).selectExpr(*RECORD_COLUMNS)
+    counts = records.mapInArrow(_null_lists, "nulls bigint, rows bigint").collect()
+    assert [tuple(row) for row in counts] == [(0, 2)]

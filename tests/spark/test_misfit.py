@@ -12,7 +12,7 @@ from spark_integration import read_sow, stream_deltas
 from tests.codec.avro_world import file_codec, record
 from tests.spark.history import History
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 SCHEMA = "id LONG, qty LONG, at DATE, to STRUCT<zip: STRING>"
 FITS = '{"id":1,"qty":null,"more":[1]}'

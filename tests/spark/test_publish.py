@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_integration.publish.publish import delete_records, publish_deltas, publish_records
 from tests.spark.published import bodies, planned_ms, sent
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 NULLS = "id STRING, a INT, b STRUCT<c: INT, d: INT>, changed ARRAY<STRING>"
 

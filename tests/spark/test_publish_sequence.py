@@ -29,7 +29,6 @@ from tests.spark.published import NOWHERE, sent
 
 spark_test = [
     pytest.mark.spark,
-    pytest.mark.slow,
 ]
 
 

@@ -15,7 +15,7 @@ from spark_integration.read import read_topics, topic_facts
 from spark_integration.read.schemas.schema import schema_file
 from tests.spark.history import History
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
 HOUR = dt.timedelta(hours=1)

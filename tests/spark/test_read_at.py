@@ -15,7 +15,7 @@ from spark_integration import read_sow
 from spark_integration.read import as_of
 from tests.spark.history import History
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long]
 
 NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
 HOUR = dt.timedelta(hours=1)

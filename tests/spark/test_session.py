@@ -164,7 +164,6 @@ def _result(done: subprocess.CompletedProcess[str], word: str = "RESULT") -> lis
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.slow
 def test_the_master_of_spark_submit_is_the_master(spark, tmp_path: Path) -> None:
     """A program under `spark-submit --master local[1]` runs on `local[1]`, and listens on 127.0.0.1."""
     done = _submitted(tmp_path, "--master", "local[1]")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark]
 
 ZONES = ("UTC", "America/Los_Angeles", "Asia/Kolkata", "Europe/Amsterdam")
 TEXTS = (

@@ -27,7 +27,6 @@ pytestmark = pytest.mark.broker
 
 with_spark = [
     pytest.mark.spark,
-    pytest.mark.slow,
 ]
 
 

@@ -34,7 +34,6 @@ ROW = {"id": 7, "a": None, "b": {"c": None, "d": 1}, "names": ["a", "/b/c"], "de
 
 with_spark = [
     pytest.mark.spark,
-    pytest.mark.slow,
 ]
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from spark_integration import publish_deltas, read_sow, stream_deltas, stream_sow
 from tests.endtoend.world import World
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 SCHEMA = "id LONG, customer STRUCT<name: STRING, city: STRING>, balance DECIMAL(12,2), open BOOLEAN, tags ARRAY<STRING>"
 ANN = '{"id":1,"customer":{"name":"Ann","city":"Oslo"},"balance":10.25,"open":true,"tags":["a","b"]}'

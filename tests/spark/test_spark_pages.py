@@ -18,7 +18,7 @@ from tests.docs.pages import blocks
 SOURCE = "how-to/spark-kafka-source.md"
 DECLARATIVE = "how-to/spark-declarative.md"
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
 def programs(page: str, family) -> dict[str, str]:

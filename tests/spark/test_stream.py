@@ -13,7 +13,7 @@ from tests.codec.avro_world import file_codec, record
 from tests.endtoend.world import World
 from tests.spark.history import History
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 # Of yesterday: what is older than a topic's retention is deleted while the test looks.
 NOON = (dt.datetime.now(dt.UTC) - dt.timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)

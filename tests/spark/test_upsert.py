@@ -23,7 +23,6 @@ from tests.spark.upserting_job import COLUMNS, batches
 
 needs_spark = [
     pytest.mark.spark,
-    pytest.mark.slow,
 ]
 
 

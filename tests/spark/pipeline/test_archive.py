@@ -1,14 +1,18 @@
+"""The jobs that write a lake: the archive's rows and files, and its table."""
+
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from processor.errors import ConfigurationError
-
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
+from tests.spark.pipeline.lake_job import rows
 
 
 def _places(spark, pipeline):
@@ -27,6 +31,10 @@ def _fill(world, begin, end):
     world.publish([(b"%d" % (n % 7), {"id": n % 7, "n": n}, {"version": "1"}) for n in range(begin, end)], "delta")
 
 
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_every_offset_is_archived_once(pipeline, spark) -> None:
     """The archive has each record of both topics once: after a restart, a repeated batch, and a lost checkpoint."""
     world = pipeline.world
@@ -60,6 +68,10 @@ def test_every_offset_is_archived_once(pipeline, spark) -> None:
         pipeline.run()
 
 
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_a_batch_of_a_dead_writer_is_not_taken_for_whole(pipeline, spark) -> None:
     """A writer dies between the renames of two topics' directories, and its checkpoint is lost: nothing is missing."""
     world = pipeline.world
@@ -91,6 +103,10 @@ def test_a_batch_of_a_dead_writer_is_not_taken_for_whole(pipeline, spark) -> Non
     assert list(aside.glob("*.parquet"))
 
 
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_the_archive_is_a_history(pipeline, spark) -> None:
     """`merge_batch` makes the same records of the archive as of the topic itself, and the date is in the path."""
     from spark_integration import merge_batch
@@ -109,3 +125,32 @@ def test_the_archive_is_a_history(pipeline, spark) -> None:
         wanted = {(bytes(row["key"]), bytes(row["value"])) for row in read.records.select("key", "value").collect()}
     assert found == wanted
     assert len(found) == 7
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(1200)  # The first start fetches the package.
+@pytest.mark.parametrize("table_format", ["parquet", "delta", "iceberg"])
+def test_archives_and_versions_in_tables(table_format, tmp_path) -> None:
+    """In each format each offset is archived once, and each version has one row, also if deltas come again."""
+    job = [sys.executable, "-m", "tests.spark.pipeline.lake_job", table_format, str(tmp_path)]
+    run = subprocess.run(job, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]
+    places, versions, reached = map(json.loads, run.stdout.splitlines()[-3:])
+    records = rows(0, 24)
+    assert places == sorted([record[4], record[5]] for record in records)
+    assert reached == [["orders.delta", 0, 23], ["orders.delta", 1, 22]]
+    wanted, opened = [], {}
+    for key, value, headers, _, _, _, at, _ in records:
+        named, at_ms = dict(headers), round(at.timestamp() * 1000)
+        if key in opened:
+            wanted.append([*opened.pop(key), at_ms])
+        if named.get("kind") != b"delete":
+            opened[key] = [
+                key.decode(),
+                int(named["version"]),
+                json.dumps(json.loads(value), separators=(",", ":")),
+                at_ms,
+            ]
+    wanted += [[*row, None] for row in opened.values()]
+    assert versions == sorted(wanted, key=str)

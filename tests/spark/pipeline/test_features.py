@@ -11,7 +11,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from processor.errors import Stop
 from spark_integration.pipeline.jobs.features import PublishedState
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 def _sow(pipeline, *records):

@@ -10,7 +10,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from processor.errors import Stop
 from spark_integration.pipeline.monitor import MicroBatches
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
 
 def _ingest(pipeline, **more):

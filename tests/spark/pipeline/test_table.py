@@ -14,7 +14,7 @@ from spark_integration.tables.upsert import read_snapshot
 from spark_integration.tables.versions import read_versions
 from tests.endtoend.world import random_commands
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 def folded(world):
