@@ -321,7 +321,7 @@ def test_events_resume_by_their_last_id(memory_world):
         connection.close()
         return last_id, messages
 
-    last_id, messages = events({}, lambda messages, last_id: messages)
+    last_id, messages = events({}, lambda messages, last_id: messages and last_id)
     assert [m["command"] for m in messages if "command" in m] == ["group_begin", "sow", "group_end"]
     memory_world.put(1, qty=2)
     _, messages = events({"Last-Event-ID": last_id}, lambda messages, _: any("sow_key" in m for m in messages))
