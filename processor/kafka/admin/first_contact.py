@@ -90,11 +90,12 @@ def _metadata(client: AdminClient, faults: FaultLog, timeout_s: float) -> Cluste
             client.poll(0)  # librdkafka delivers its log lines here only.
             if not kafka_errors.is_unreachable(error) or faults.ends_the_wait or time.monotonic() >= deadline_s:
                 raise
-            if try_s == _TRIES_S[-1]:
-                reasons = faults.look_closer()  # librdkafka reports neither a web server nor a port with TLS.
+            if try_s >= _TRIES_S[-1]:
+                # librdkafka reports no web server and no port with TLS. On a busy machine one look may be too short.
+                reasons = faults.look_closer()
                 if faults.ends_the_wait:
                     raise
-                if not outage.is_away():  # During an outage the log has a line a minute.
+                if try_s == _TRIES_S[-1] and not outage.is_away():  # During an outage the log has a line a minute.
                     properties.log.warning("waiting for Kafka, up to %g s: %s", timeout_s, reasons)
 
 
