@@ -7,10 +7,13 @@ import random
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
+
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.record import Record
 from processor.testing import ProcessorTestDriver
 from processor.wire.publisher_mark import PUBLISHERS, mark_text
+from spark_integration.foundation.arrow_records import headers_column
 
 if TYPE_CHECKING:
     from spark_integration.foundation.settings import TopicSettings
@@ -122,3 +125,17 @@ def _body(rng: random.Random, key: int, number: int) -> bytes | None:
 def _rubbish(rng: random.Random, key: int) -> bytes:
     other = b'{"id":%d,"n":1}' % (key + 1)
     return rng.choice([b"{", b"[1]", b"", other, b'{"id":%d,"n":"%s"}' % (key, b"x" * 3000), b'{"a":' * 200])
+
+
+def task_input(history: list[Record]) -> tuple[list[Record], dict[str, pa.Array]]:
+    """A partition's records in the order of a Spark task, by key and offset, and their columns."""
+    records = sorted(history, key=lambda record: (record.key, record.offset))
+    columns = {
+        "key": pa.array([record.key for record in records], pa.binary()),
+        "value": pa.array([record.value for record in records], pa.binary()),
+        "headers": headers_column([record.headers or [] for record in records]),
+        "partition": pa.array([0] * len(records), pa.int32()),
+        "offset": pa.array([record.offset for record in records], pa.int64()),
+        "timestamp_ms": pa.array([record.timestamp_ms for record in records], pa.int64()),
+    }
+    return records, columns

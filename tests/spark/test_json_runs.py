@@ -8,13 +8,13 @@ import orjson
 import pytest
 
 from processor.record import Record
-from tests.spark.merge_histories import NAME, NOW_MS
+from tests.spark.merge_histories import NAME, NOW_MS, task_input
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'sowstream[spark]'")
 
 import pyarrow as pa
 
-from spark_integration.foundation.arrow_records import headers_column, headers_of
+from spark_integration.foundation.arrow_records import headers_of
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.fold import Fold
 from spark_integration.merge.batch.runs import compiled_runs
@@ -121,15 +121,7 @@ def _history(rng: random.Random, count: int, *, has_two: bool) -> list[Record]:
 
 def _batch(history: list[Record], repeats: frozenset[int] | None = None) -> pa.RecordBatch:
     """The input of a Spark task."""
-    records = sorted(history, key=lambda record: (record.key, record.offset))
-    columns = {
-        "key": pa.array([record.key for record in records], pa.binary()),
-        "value": pa.array([record.value for record in records], pa.binary()),
-        "headers": headers_column([record.headers or [] for record in records]),
-        "partition": pa.array([0] * len(records), pa.int32()),
-        "offset": pa.array([record.offset for record in records], pa.int64()),
-        "timestamp_ms": pa.array([record.timestamp_ms for record in records], pa.int64()),
-    }
+    records, columns = task_input(history)
     if repeats is not None:
         columns["is_repeat"] = pa.array([True if record.offset in repeats else None for record in records], pa.bool_())
     return pa.RecordBatch.from_pydict(columns)

@@ -1,4 +1,4 @@
-"""What goes into a batch merge and comes out of it: files of lines, lists of headers, and a saved result."""
+"""A batch merge reads files of lines and lists of headers, and saves its result."""
 
 from __future__ import annotations
 

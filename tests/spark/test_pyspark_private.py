@@ -1,4 +1,4 @@
-"""What Spark's integration uses of others: undocumented names of PySpark, Hadoop's files, and imports of executors."""
+"""Undocumented names of PySpark stand in one file, small files are read by Hadoop, and executors import little."""
 
 from __future__ import annotations
 

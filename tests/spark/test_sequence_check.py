@@ -16,7 +16,7 @@ import pyarrow as pa
 from processor.errors import RecordRejected
 from processor.record import Record
 from processor.wire.publisher_mark import PublisherMark
-from spark_integration.foundation.arrow_records import OUTGOING, OUTGOING_DDL, headers_column, headers_of
+from spark_integration.foundation.arrow_records import OUTGOING, OUTGOING_DDL, headers_of
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.deduplicate import marks_after, repeats, summaries, wrong_clients
 from spark_integration.merge.batch.fold import Fold
@@ -32,7 +32,7 @@ from spark_integration.merge.batch.runs.sequence_log import (
     Block,
 )
 from spark_integration.merge.batch.sequence_blocks import Settling
-from tests.spark.merge_histories import NAME, NOW_MS, random_history, worker
+from tests.spark.merge_histories import NAME, NOW_MS, random_history, task_input, worker
 
 JUMP_MAX = 20
 
@@ -143,15 +143,7 @@ _ROUNDS_JUMP_MAX = 12
 
 def _input(history: list[Record], places: dict[int, str | None] | None) -> pa.RecordBatch:
     """The input of a task, with the records that a worker drops or denies marked."""
-    records = sorted(history, key=lambda record: (record.key, record.offset))
-    columns = {
-        "key": pa.array([record.key for record in records], pa.binary()),
-        "value": pa.array([record.value for record in records], pa.binary()),
-        "headers": headers_column([record.headers or [] for record in records]),
-        "partition": pa.array([0] * len(records), pa.int32()),
-        "offset": pa.array([record.offset for record in records], pa.int64()),
-        "timestamp_ms": pa.array([record.timestamp_ms for record in records], pa.int64()),
-    }
+    records, columns = task_input(history)
     if places is not None:
         denials = [places.get(record.offset) for record in records]
         is_repeat = [record.offset in places and places[record.offset] is None for record in records]
