@@ -1,4 +1,4 @@
-"""The rivals at the merge job, with their installation; one that cannot be installed is left out, with a message."""
+"""The rivals, with their installation; one that cannot be installed is left out, with a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import uuid
 import venv
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 
@@ -24,7 +24,7 @@ from tests.programs.benchmarks.restore import streams_jars
 from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, Figure, Run, print_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 QUIX = "3.28.0"
 _QUIX_PART = 10
@@ -33,14 +33,46 @@ _QUIX_PART = 10
 
 def kafka_streams(directory: Path, guarantee: str = "exactly_once_v2", options: Sequence[str] = ()) -> Run | None:
     """A run of Kafka Streams, one thread, with these options for Java; None if there is no Java compiler."""
-    if (compiler := shutil.which("javac")) is None:
-        print_progress("no javac here: without Kafka Streams")
+    if (order := _java_order(directory, "KafkaStreamsMerge.java", options)) is None:
         return None
-    jars = streams_jars()
-    program = Path(__file__).with_name("KafkaStreamsMerge.java")
-    subprocess.run([compiler, "-cp", jars, "-d", directory, program], check=True)
-    order = [str(find_java()), "-Xmx2G", *options, "-cp", f"{directory}:{jars}", program.stem]
     return partial(_run, directory, order, guarantee, 1)
+
+
+@contextlib.contextmanager
+def kafka_streams_view(
+    bootstrap: str,
+    directory: Path,
+    kind: str,
+    sources: Sequence[str],
+    *,
+    commit_ms: int = 200,
+    linger_ms: int = 25,
+) -> Iterator[tuple[str, int] | None]:
+    """Run a view of Kafka Streams with one thread; gives the topic of its rows and its process id.
+
+    Args:
+        bootstrap: the broker.
+        directory: for the program and its state.
+        kind: the view, of those in `KafkaStreamsView.java`.
+        sources: the topic of the records, and that of the records to join with.
+        commit_ms: time between commits, milliseconds.
+        linger_ms: of its producer, milliseconds.
+
+    Yields:
+        None if there is no Java compiler.
+    """
+    if (order := _java_order(directory, "KafkaStreamsView.java")) is None:
+        yield None
+        return
+    output = f"streams_{uuid.uuid4().hex[:6]}"
+    admin = Admin({"bootstrap.servers": bootstrap})
+    admin.create(family_specs(output, ["sow"], partitions=PARTITIONS))
+    state, log = directory / f"{output}.state", directory / f"{output}.log"
+    order += [kind, bootstrap, sources[0], f"{output}.sow", str(state), str(commit_ms), str(linger_ms), *sources[1:]]
+    with log.open("wb") as file, _program(order, file, bootstrap, admin, output, state) as process:
+        yield f"{output}.sow", process.pid
+        if process.poll() is not None:
+            raise SystemExit(f"Kafka Streams ended:\n{log.read_text()[-3000:]}")
 
 
 def quix_streams(directory: Path, guarantee: str = "exactly-once") -> Run | None:
@@ -71,24 +103,43 @@ def _run(
     admin.create(family_specs(family, ["sow", "delta"], partitions=PARTITIONS))
     state, log = directory / f"{family}.state", directory / f"{family}.log"
     topics = [f"{name}.publish", f"{family}.sow", f"{family}.delta"]
-    with log.open("wb") as log_file:
-        process = subprocess.Popen(
-            [*order, bootstrap, *topics, guarantee, str(count), str(state)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log_file, env=os_process.whole_environment(),
-        )  # fmt: skip
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
+    order = [*order, bootstrap, *topics, guarantee, str(count), str(state)]
+    with log.open("wb") as file, _program(order, file, bootstrap, admin, family, state) as process:
+        assert process.stdout is not None
         if not (line := process.stdout.readline()):
             raise SystemExit(f"a rival ended:\n{log.read_text()[-3000:]}")
         result = json.loads(line)
         return Figure(count / result["seconds"], result["cpu_s"] / count * 1e6)
+
+
+def _java_order(directory: Path, program: str, options: Sequence[str] = ()) -> list[str] | None:
+    """Compile a program of Kafka Streams; returns how to run it, None if there is no Java compiler."""
+    if (compiler := shutil.which("javac")) is None:
+        print_progress("no javac here: without Kafka Streams")
+        return None
+    jars = streams_jars()
+    subprocess.run([compiler, "-cp", jars, "-d", directory, Path(__file__).with_name(program)], check=True)
+    return [str(find_java()), "-Xmx2G", *options, "-cp", f"{directory}:{jars}", program.removesuffix(".java")]
+
+
+@contextlib.contextmanager
+def _program(
+    order: Sequence[str], log: IO[bytes], bootstrap: str, admin: Admin, name: str, state: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program that ends with its standard input; its topics, which have this name in theirs, go with it."""
+    process = subprocess.Popen(
+        order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=os_process.whole_environment()
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process
     finally:
         with contextlib.suppress(BrokenPipeError):
             process.stdin.close()
         process.wait(timeout=TIMEOUT_S)
         process.stdout.close()
-        # The changelog topic begins with its application's name, too.
+        # Changelogs and topics for repartitioning begin with the application's name, too.
         names = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
-        admin.delete([topic for topic in names if family in topic])
+        admin.delete([topic for topic in names if name in topic])
         shutil.rmtree(state, ignore_errors=True)

@@ -37,7 +37,9 @@ def main() -> int:
     speed.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     speed.add_argument("--records", type=int, default=1_000_000, help="updates for the throughput")
     speed.add_argument("--keys", type=int, default=100_000)
-    speed.add_argument("--groups", type=int, default=1_000)
+    speed.add_argument("--groups", type=int, default=1_000, help="also the partners of a join")
+    speed.add_argument("--kind", choices=["sums", "extremes", "join"], default="sums", help="of the throughput")
+    speed.add_argument("--rounds", type=int, default=1, help="of the throughput")
     speed.add_argument("--build-records", type=int, default=10_000_000)
     speed.add_argument("--references", type=int, default=100_000, help="rows that refer to one lookup record")
     speed.add_argument("--processes", type=int, default=1, help="of the view, for the throughput and the build")
@@ -73,7 +75,7 @@ def main() -> int:
             bootstrap, directory, say, keys=keys, groups=groups, processes=processes, is_combined=not arguments.single
         )
         measures = {
-            "throughput": lambda: bench.throughput(arguments.records),
+            "throughput": lambda: bench.throughput(arguments.records, arguments.kind, arguments.rounds),
             "build": lambda: bench.build(arguments.build_records),
             "latency": lambda: bench.latency(arguments.seconds, arguments.rate),
             "fanout": lambda: bench.fanout(arguments.references),

@@ -168,10 +168,10 @@ class Feed:
         number = self.number = self.number + 1
         key = number * 7919 % self._keys
         group = f"r{key % self._groups}"
-        body = {"id": group if self._headers else key, "group": group, "number": number, "customer": group}
+        body = {"id": key, "group": group, "number": number, "customer": group}
         if self._by == "id":
             body["id"] = group = f"k{key}"  # Beside the records that are there.
-        name = group if self._headers or self._by == "id" else str(key)
+        name = str(body["id"])
         self._producer.produce(self._topic, json.dumps(body).encode(), name.encode(), headers=self._headers)
         self._waiting.setdefault(group, deque()).append((number, due_s))
 
