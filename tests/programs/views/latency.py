@@ -38,6 +38,8 @@ class Watch:
         """The last row of each key."""
         self.last_ms = 0
         """The greatest timestamp of a record."""
+        self.read_s = 0.0
+        """The time at which the last row was read, seconds since the epoch."""
         self._names: dict[str | None, int] = {}
         self._last_s: dict[str | None, float] = {}
 
@@ -57,6 +59,8 @@ class Watch:
             if self.key in row:
                 self.rows[row[self.key]] = row
             rows.append(row)
+        if rows:
+            self.read_s = time.time()
         return rows
 
     def count(self, name: str | None = None) -> int:
