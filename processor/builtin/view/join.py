@@ -96,15 +96,55 @@ class Rounds:
         self._context.hold(min((current.offset for current in self._rounds.values()), default=None))
 
 
+PARTNERS_BYTES_MAX: Final = 8 << 20
+"""Answers of one partition that are kept in memory, bytes."""
+
+_ANSWER_BYTES: Final = 200  # Of one in a dict, besides its texts.
+
 NO_PARTNER: Final = b"[]"
 """The answer to a reference without a partner; the answer with one is an array with its fields."""
+
+
+class Partners:
+    """The answers about keys, by the table of one partition; those asked for lately are in memory.
+
+    Of several partners with one key, the one with the least key counts.
+    """
+
+    def __init__(self, context: Context) -> None:
+        """Begin with no answer in memory."""
+        self._context = context
+        self._answers: dict[bytes, bytes] = {}
+        self._bytes = 0
+
+    def changed(self, group: bytes) -> None:
+        """Forget the answer about a key of which a partner has changed."""
+        self._answers.pop(group, None)
+
+    def answer(self, group: bytes) -> bytes:
+        """Return the answer about a key: an array with the fields of its partner, or none."""
+        answer = self._answers.get(group)
+        if answer is None:
+            answer = self._read(group)
+            self._bytes += len(group) + len(answer) + _ANSWER_BYTES
+            if self._bytes > PARTNERS_BYTES_MAX:
+                self._answers, self._bytes = {}, len(group) + len(answer) + _ANSWER_BYTES
+            self._answers[group] = answer
+        return answer
+
+    def _read(self, group: bytes) -> bytes:
+        prefix = member_key(group, b"")
+        for key, stored in self._context.table.scan(prefix + BEFORE_RIGHT, 1):
+            if key.startswith(prefix + RIGHT):
+                return in_array(stored.value)
+        return NO_PARTNER
 
 
 class ViewJoin(Processor):
     """Answers each reference with its partner, again whenever that changes; its table has both.
 
     An answer is made of the table alone, and is the whole truth about one reference: a repeated or late one changes
-    nothing. Of several partners with one key, the one with the least key counts.
+    nothing.
     """
 
     settings_type = ViewConfig
@@ -116,6 +156,7 @@ class ViewJoin(Processor):
         """Begin with no round."""
         self._context = context
         self._rounds = Rounds(context, LEFT)
+        self._partners = Partners(context)
         self._answers: dict[int, list[Outgoing]] = {}
 
     def process(self, records: Sequence[Record]) -> None:
@@ -135,24 +176,20 @@ class ViewJoin(Processor):
             if member.startswith(LEFT):
                 references[group, member[len(LEFT) :]] = True
             else:
+                self._partners.changed(group)
                 self._rounds.begin(group, record.offset)
         self._context.table.put_many(changes)
         present = self._context.table.get_many([member_key(group, LEFT + key) for group, key in references])
-        partners: dict[bytes, bytes] = {}
         for group, key in references:
-            answer = None
-            if present[member_key(group, LEFT + key)] is not None:
-                if group not in partners:
-                    partners[group] = partner_of(self._context, group)
-                answer = partners[group]
-            self._answer(group, key, answer)
+            is_there = present[member_key(group, LEFT + key)] is not None
+            self._answer(group, key, self._partners.answer(group) if is_there else None)
         self._forward()
         self._rounds.hold()
 
     def punctuate(self, now_ms: int) -> bool:
         """Give the next answers of the rounds, the oldest round first."""
         for group, references in self._rounds.next_references(now_ms):
-            partner = partner_of(self._context, group)
+            partner = self._partners.answer(group)
             for key in references:
                 self._answer(group, key, partner)
         self._forward()
@@ -168,12 +205,3 @@ class ViewJoin(Processor):
         for partition, answers in self._answers.items():
             self._context.forward_to("answers", partition, answers)
         self._answers = {}
-
-
-def partner_of(context: Context, group: bytes) -> bytes:
-    """Return the answer about a key, by the table: an array with the fields of its partner, or none."""
-    prefix = member_key(group, b"")
-    for key, stored in context.table.scan(prefix + BEFORE_RIGHT, 1):
-        if key.startswith(prefix + RIGHT):
-            return in_array(stored.value)
-    return NO_PARTNER

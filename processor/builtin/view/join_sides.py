@@ -143,7 +143,6 @@ class ViewLeft(_Side):
         key = record.key
         assert key is not None
         route = self._routes[key]
-        old: list[str | None] = [None] * len(self._keys) if route is None else read_keys(route)
         if state is None:
             new: list[str | None] = [None] * len(self._keys)
             if route is not None:
@@ -154,6 +153,9 @@ class ViewLeft(_Side):
             fields = {name: plain(state[name]) for name in self._members if name in state}
             self._send(key, LEFT, self._json.encode([new, fields]))
             self._routes[key] = write_keys(new)
+        if self._routes[key] == route:
+            return
+        old: list[str | None] = [None] * len(self._keys) if route is None else read_keys(route)
         for place, (before, after) in enumerate(zip(old, new, strict=True), 1):
             if before == after or self._method == "same_key":
                 continue

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.definitions import check_fingerprint, fields_of
-from processor.builtin.view.join import Rounds, partner_of
+from processor.builtin.view.join import Partners, Rounds
 from processor.builtin.view.stage_output import KEPT, LEFT, RowWriter, answer_member, meeting, show_ready
 from processor.builtin.view.start_pass import InputPrefix, StartPass
 from processor.codec import load_codec
@@ -52,6 +52,7 @@ class ViewRows(Processor):
         self._has_answers = settings.join_method == "repartition"
         self._has_partners = settings.join_method == "broadcast"
         self._rounds = Rounds(context, KEPT)
+        self._partners = Partners(context)
         self._topics = [each.topic for each in settings.join]
         self._json = load_codec("json")
         self._writer = RowWriter(context)
@@ -78,6 +79,7 @@ class ViewRows(Processor):
             elif member.startswith(KEPT):
                 self._changed[member[len(KEPT) :]] = None  # Its record may have come, and its partner changed, before.
             else:
+                self._partners.changed(group)
                 self._rounds.begin(group, record.offset)
             if record.offset >= until:
                 changes[key] = None if record.value is None else Stored(1, record.value)
@@ -140,6 +142,6 @@ class ViewRows(Processor):
     def _read_answers(self, places: Iterable[bytes]) -> Mapping[bytes, bytes | None]:
         """Return the answers at these places; None: there is none."""
         if self._has_partners:
-            return {group: partner_of(self._context, group) for group in places}
+            return {group: self._partners.answer(group) for group in places}
         stored = self._context.table.get_many(list(places))
         return {member: None if answer is None else answer.value for member, answer in stored.items()}
