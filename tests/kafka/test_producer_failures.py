@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -196,12 +197,16 @@ def test_the_end_that_is_told_after_a_commit_undoes_nothing(producer):
     assert (producer.renewals, Client.made, producer.is_open) == (1, 2, False)
 
 
-def test_kafka_has_a_moment_to_end_a_transaction(producer):
-    """It begins with a commit; neither before the first one nor during a transaction is there a reason to wait."""
+@pytest.mark.parametrize(("commit_s", "settling_s"), [(0.001, 0.008), (0.007, 0.014), (0.05, 0.02)])
+def test_kafka_has_a_moment_to_end_a_transaction(producer, monkeypatch, commit_s, settling_s):
+    """It begins with a commit, and is longer after a long one; neither before it nor in a transaction does it count."""
+    now_s = [0.0]
+    monkeypatch.setattr(transactional_producer, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(Client, "commit_transaction", lambda *_: now_s.__setitem__(0, now_s[0] + commit_s))
     assert producer.settling_s == 0.0
     producer.send("orders.delta", 0, [(b"key", b"value", [])])
     producer.commit("orders.publish", {0: 1}, None)
-    assert 0.0 < producer.settling_s <= transactional_producer._SETTLE_S
+    assert producer.settling_s == pytest.approx(settling_s)
     producer.send("orders.delta", 0, [(b"key", b"value", [])])
     assert producer.settling_s == 0.0
 
