@@ -153,15 +153,18 @@ def kafka_property(option: str) -> str | None:
 def environment_section() -> dict[str, str]:
     """The properties of the section `kafka` that the environment has, as `sowstream` reads them.
 
-    `SOWSTREAM_KAFKA__SASL.PASSWORD` is one property, `SOWSTREAM_KAFKA` is all of them as JSON.
+    `SOWSTREAM_KAFKA__SASL_PASSWORD` is one property, which may have its dots and then has priority;
+    `SOWSTREAM_KAFKA` is all of them as JSON.
     """
     try:
         found = json.loads(os.environ.get("SOWSTREAM_KAFKA", "{}"))
         section = {name: str(value) for name, value in found.items()}
     except (ValueError, AttributeError):
         raise ConfigurationError("the environment: SOWSTREAM_KAFKA is no JSON object of Kafka properties") from None
-    names = {name.lower(): text for name, text in os.environ.items()}
-    return section | {name.removeprefix(_VARIABLE): text for name, text in names.items() if name.startswith(_VARIABLE)}
+    variables = {name.lower(): text for name, text in os.environ.items()}
+    named = {name.removeprefix(_VARIABLE): text for name, text in variables.items() if name.startswith(_VARIABLE)}
+    dotted = {name: text for name, text in named.items() if "_" not in name}
+    return section | {name.replace("_", "."): text for name, text in named.items()} | dotted
 
 
 def _has_credentials(properties: Mapping[str, str]) -> bool:

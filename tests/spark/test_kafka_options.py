@@ -285,8 +285,11 @@ def test_classes_of_kafka_are_named_as_the_platform_has_them() -> None:
 def test_secrets_come_from_the_environment(monkeypatch) -> None:
     """Properties in the environment replace those of a mapping, with the names that `sowstream` itself reads."""
     monkeypatch.setenv("SOWSTREAM_KAFKA__SASL.PASSWORD", "Hunter2")
+    monkeypatch.setenv("SOWSTREAM_KAFKA__SASL_PASSWORD", "no")
+    monkeypatch.setenv("SOWSTREAM_KAFKA__SSL_CA_LOCATION", "/ca.pem")
     monkeypatch.setenv("SOWSTREAM_KAFKA", '{"bootstrap.servers": "b:2", "sasl.password": "no", "ssl.key.password": 5}')
-    assert environment_section() == {"bootstrap.servers": "b:2", "sasl.password": "Hunter2", "ssl.key.password": "5"}
+    wanted = {"sasl.password": "Hunter2", "ssl.ca.location": "/ca.pem", "ssl.key.password": "5"}
+    assert environment_section() == {"bootstrap.servers": "b:2", **wanted}
     settings = topic_settings("orders", {"kafka": {"sasl.username": "u", "sasl.password": "no"}})
     assert settings.kafka == environment_section() | {"sasl.username": "u"}
     assert topic_settings("orders", None).kafka == environment_section()
