@@ -54,7 +54,7 @@ def take(
 
 @app.command()
 def status(name: QueueName, config: ConfigFile = None, bootstrap: Bootstrap = None) -> None:
-    """Print how a queue stands: its messages and dead letters, and the settings of its share group.
+    """Print how a queue stands: its messages, its dead letters, and settings of its share group that differ.
 
     Exit with 1 if no consumer could begin.
     """

@@ -23,19 +23,13 @@ class QueueStatus(NamedTuple):
     transactions count as well."""
     dead: int
     """Dead letters that wait."""
-    settings: dict[str, str]
-    """The settings in force of the share group."""
     problems: list[Problem]
-    """The problems of these settings."""
+    """The settings of the share group that differ from those of the queue."""
 
     @property
     def lines(self) -> list[str]:
         """Lines for people and scripts: a name, a tab, a value."""
-        return [
-            f"waiting\t{self.waiting}",
-            f"dead\t{self.dead}",
-            *(f"{name}\t{value}" for name, value in sorted(self.settings.items()) if name.startswith("share.")),
-        ]
+        return [f"waiting\t{self.waiting}", f"dead\t{self.dead}"]
 
 
 def queue_status(config: Config, name: str) -> QueueStatus:
@@ -69,4 +63,4 @@ def queue_status(config: Config, name: str) -> QueueStatus:
         waiting -= end - begin - len(offsets)  # The markers.
     with WaitingLetters(config, name) as letters:
         dead = sum(len(batch) for _, batch in letters.letters())
-    return QueueStatus(max(0, waiting), dead, settings, group_problems(group, queue, settings))
+    return QueueStatus(max(0, waiting), dead, group_problems(group, queue, settings))

@@ -109,7 +109,10 @@ def test_a_rolled_back_record_is_never_delivered(world: World) -> None:
 
 
 def test_a_group_with_kafkas_own_settings_is_refused_and_apply_sets_them(world: World) -> None:
-    """Kafka's defaults would deliver rolled-back records: no consumer begins, until `topics apply` has set them."""
+    """Kafka's defaults would deliver rolled-back records: no consumer begins, until `topics apply` has set them.
+
+    The status names a setting that differs, and no other.
+    """
     name = f"{world.name}_other"
     config = world.config.model_copy(update={"queues": {name: world.config.queues[paid(world)]}})
     problems = share_group_problems(config)
@@ -119,7 +122,11 @@ def test_a_group_with_kafkas_own_settings_is_refused_and_apply_sets_them(world: 
     ShareGroups(world.config.kafka).set(group, {"share.isolation.level": "read_uncommitted"})
     with Client("consumer", world.config) as client, pytest.raises(ConfigurationError, match="rolled-back"):
         client.queue(paid(world))
+    status = queue_status(world.config, paid(world))
+    assert status.lines == ["waiting\t0", "dead\t0"]
+    assert "share.isolation.level is read_uncommitted" in "".join(map(str, status.problems))
     assert set_share_groups(world.config) == {group: ["share.isolation.level"]}
+    assert queue_status(world.config, paid(world)).problems == []
     assert share_group_problems(world.config) == []
 
 
