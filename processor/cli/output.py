@@ -7,9 +7,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
+from typer.core import TyperOption
 
 MessageT = TypeVar("MessageT")
 _NUMBER = re.compile(r"-|[\d.,]*")
@@ -18,6 +19,15 @@ _NAMES = 2
 _WORD_MAX = 24
 """Characters of the longest word of a cell that stays in one piece."""
 _GAP = 2
+_type_shown = getattr(TyperOption, "display_type_rich", lambda _option, _ctx: None)
+
+
+def _type_shown_but_of_flags(option: TyperOption, ctx: Any) -> Any:
+    return None if option.is_flag else _type_shown(option, ctx)
+
+
+# Typer 0.29 writes `<bool>` behind each flag, and has no setting for it.
+TyperOption.display_type_rich = _type_shown_but_of_flags  # type: ignore[assignment, method-assign]
 
 
 class OutputClosed(Exception):

@@ -38,6 +38,15 @@ def test_help_shows_the_defaults(offline: Cli, arguments: list[str], default: st
     assert f"[default: {default}]" in told
 
 
+@pytest.mark.parametrize("arguments", [[], ["queue"], ["subscribe"]])
+def test_help_has_no_type_behind_a_flag(offline: Cli, arguments: list[str]):
+    """A flag takes no value, so its help names none; an option has its own."""
+    told = offline(*arguments, "--help").stdout
+    assert "--help" in told
+    assert "bool" not in told
+    assert ("FILTER" in told) == (arguments == ["subscribe"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
