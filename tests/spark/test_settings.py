@@ -5,7 +5,6 @@ import json
 import pkgutil
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from spark_integration import session
 from spark_integration.foundation.options import client_properties, sink_options, source_options, table_options
 from spark_integration.read.decode import changed_paths
 from spark_integration.session import NoJava, require_java
+from tests.docs.pages import page
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ALL = pytest.mark.parametrize("options_of", [source_options, table_options, sink_options])
@@ -166,10 +166,9 @@ def test_cut_down_java_is_refused(monkeypatch) -> None:
         require_java()
 
 
-def test_readme_has_every_function() -> None:
-    """The table of functions in the README shows each public function with its real signature, and no other."""
-    readme = Path(spark_integration.__file__).with_name("README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\| `(\w+)\((.*)\)` \|", readme, re.MULTILINE)
+def test_the_reference_has_every_function() -> None:
+    """The reference's table of functions shows each public function with its real signature, and no other."""
+    shown = re.findall(r"^\| `(\w+)\((.*)\)` \|", page("reference/spark.md"), re.MULTILINE)
     public = ((name, getattr(spark_integration, name)) for name in spark_integration.__all__)
     real = {name: _signature(function) for name, function in public if inspect.isfunction(function)}
     assert dict(shown) == real
