@@ -85,8 +85,14 @@ def test_arguments_are_written_as_the_help_does():
     """The usages in the table have the same arguments as the help, in the same order."""
     usages = {usage.strip("`") for usage, _, _ in table("Commands")}
     for name, command in commands(typer.main.get_command(command_line())):
-        arguments = [item.metavar for item in command.params if item.param_type_name == "argument"]
+        arguments = [written(item) for item in command.params if item.param_type_name == "argument"]
         assert " ".join(["sowstream", name, *arguments]) in usages
+
+
+def written(argument: Any) -> str:
+    """An argument as a usage has it: in brackets if it may be left out, with dots if there may be several."""
+    name = argument.metavar if argument.required else f"[{argument.metavar}]"
+    return f"{name}..." if argument.nargs != 1 else name
 
 
 def test_every_setting_is_in_the_readme_with_its_default():

@@ -13,7 +13,7 @@ from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settin
 
 def check(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Settings.  \\[default: ./sowstream.yaml]")
+        Path | None, typer.Argument(metavar="FILE", help="Settings.  \\[default: ./sowstream.yaml]")
     ] = None,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON Schema of the settings instead, for an editor.")

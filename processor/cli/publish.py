@@ -106,7 +106,7 @@ class PublishCommand(StrEnum):
 
 def publish(
     topic: ReaderTopic,
-    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="One message a line; - is standard input.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE|-", help="One message a line; - is standard input.")] = "-",
     command: Annotated[PublishCommand | None, typer.Option(help="Default: the topic's default_command.")] = None,
     key: Annotated[str | None, typer.Option(help="The SOW key of every line. Default: its key fields.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="K=V", help="A header; may be repeated.")] = None,

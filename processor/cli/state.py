@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look into the local states of stopped workers, without changing them.", no_args_is_help=True)
 
 Topics: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Only these topics.", autocompletion=topic_names)
+    list[str] | None, typer.Argument(metavar="TOPIC", help="Only these topics.", autocompletion=topic_names)
 ]
 Partition: TypeAlias = Annotated[int | None, typer.Option(min=0, metavar="P", help="Only this partition.")]
 

@@ -30,7 +30,7 @@ _COLUMNS = ("topic", "partition", "owner", "offset", "lag", "held", "since", "wh
 
 
 def status(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Of the settings; none: all")] = None,
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Of the settings; none: all")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object for machines.")] = False,
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,

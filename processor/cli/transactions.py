@@ -21,9 +21,7 @@ app = typer.Typer(
 
 @app.command(name="list")
 def list_open(
-    topic: Annotated[
-        str | None, typer.Argument(metavar="[TOPIC]", help="A topic of the settings; all, if none.")
-    ] = None,
+    topic: Annotated[str | None, typer.Argument(metavar="TOPIC", help="A topic of the settings; all, if none.")] = None,
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 Names: TypeAlias = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics of the settings.  \\[default: all]")
+    list[str] | None, typer.Argument(metavar="TOPIC", help="Topics of the settings.  \\[default: all]")
 ]
 Processes: TypeAlias = Annotated[int, typer.Option(min=1, max=256, help="How many processes share the partitions.")]
 
@@ -124,7 +124,7 @@ def view(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[VIEW]...", help="Views of the settings; or `rebuild` and the views to rebuild.  \\[default: all]"
+            metavar="VIEW", help="Views of the settings; or `rebuild` and the views to rebuild.  \\[default: all]"
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With `rebuild`: do it; else it is only printed.")] = False,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs of the file; none: all.")] = None,
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Jobs of the file; none: all.")] = None,
     config: PipelineFile = None,
     parse_sql: Annotated[
         bool, typer.Option("--sql/--no-sql", help="Let Spark's parser read the SQL, where nothing else is wrong.")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Jobs of the file; none: all.")] = None,
+    jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Jobs of the file; none: all.")] = None,
     config: PipelineFile = None,
     once: Once = False,
 ) -> None:

@@ -23,6 +23,15 @@ def test_help_answers_at_once(offline: Cli):
 
 
 @pytest.mark.parametrize(
+    ("command", "usage"),
+    [("worker", "[TOPIC]..."), ("check", "[FILE]"), ("publish", "{TOPIC} [FILE|-]"), ("status", "[TOPIC]...")],
+)
+def test_usage_has_one_pair_of_brackets(offline: Cli, command: str, usage: str):
+    """An argument that may be left out is in one pair of brackets."""
+    assert f"{command} [OPTIONS] {usage} " in re.sub(r"\s+", " ", offline(command, "--help").stdout)
+
+
+@pytest.mark.parametrize(
     ("arguments", "default"),
     [
         (["sow"], "./sowstream.yaml"),
