@@ -124,7 +124,7 @@ export interface Change {
   type: 'add' | 'update' | 'remove';
   key: string;
   record: Record_;
-  /** JSON Pointers of the changed values; `['']` for a whole record. */
+  /** JSON Pointers of the values that changed, so not of the key; `['']` for a whole record. */
   changed: string[];
   removed: string[];
   /** Of a removed record: `match`, `deleted`, `expired`, `entitlement` or `refetch`. */

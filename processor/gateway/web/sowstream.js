@@ -184,12 +184,13 @@ function removeAt(record, pointer) {
   if (isObject(place)) delete place[last];
 }
 
-/** The JSON Pointers at which a delta has values. */
-function pathsOf(delta, prefix = '', paths = []) {
-  for (const name of Object.keys(delta)) {
+/** The JSON Pointers at which a delta has other values than a record. */
+function changedPaths(delta, record, prefix = '', paths = []) {
+  for (const [name, value] of Object.entries(delta)) {
     const path = `${prefix}/${name.replaceAll('~', '~0').replaceAll('/', '~1')}`;
-    if (isObject(delta[name]) && Object.keys(delta[name]).length) pathsOf(delta[name], path, paths);
-    else paths.push(path);
+    const held = isObject(record) && Object.hasOwn(record, name) ? record[name] : undefined;
+    if (isObject(value) && Object.keys(value).length) changedPaths(value, held, path, paths);
+    else if (held === undefined || (value !== held && stringify(value) !== stringify(held))) paths.push(path);
   }
   return paths;
 }
@@ -936,10 +937,11 @@ export class View extends EventTarget {
       queueMicrotask(() => this.#connection._again(this.subscription));
       return;
     }
+    const changed = changedPaths(message.data, record);
     merge(record, message.data);
     for (const path of message.removed || []) removeAt(record, path);
     this.#versions.set(key, message.version);
-    this.#changes.push({ type: 'update', key, record, changed: pathsOf(message.data), removed: message.removed || [], message });
+    this.#changes.push({ type: 'update', key, record, changed, removed: message.removed || [], message });
   }
 
   #remove(key, reason, last) {
