@@ -566,6 +566,7 @@ export class Connection extends EventTarget {
     const Socket = this.#settings.WebSocket || globalThis.WebSocket;
     let socket;
     try {
+      if (!Socket) throw new SowstreamError('bad_request', 'there is no WebSocket here, as in Node 20: pass one, such as that of the package ws: connect({ url, WebSocket })');
       const url = addressOf(this.#settings.url, '/v1/ws');
       url.protocol = url.protocol.replace('http', 'ws');
       socket = new Socket(url.href, PROTOCOL);

@@ -64,6 +64,14 @@ test('the path, the query, an IPv6 host and percent-encoding of the address are 
   }
 });
 
+test('where there is no WebSocket, the error says that one can be passed', async () => {
+  const held = Object.getOwnPropertyDescriptor(globalThis, 'WebSocket');
+  delete globalThis.WebSocket;
+  try {
+    await assert.rejects(connect({ url: 'http://desk' }), /no WebSocket here.*pass one/);
+  } finally { if (held) Object.defineProperty(globalThis, 'WebSocket', held); }
+});
+
 test('an attempt that fails without a close, or is never answered, is followed by another one', async () => {
   const Socket = sockets(polite, (number) => (number === 1 ? 'error' : number > 2));
   const client = await connect({ ...settings, WebSocket: Socket });
