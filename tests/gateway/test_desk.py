@@ -1,8 +1,10 @@
-"""The page in a real Chromium: the quick search, several panes side by side, and the operators' tab."""
+"""The page in a real Chromium: the quick search, several panes, the operators' tab, and accessibility."""
 
 from __future__ import annotations
 
+import threading
 import time
+from pathlib import Path
 from urllib.parse import parse_qs
 
 import pytest
@@ -17,12 +19,12 @@ from tests.gateway.test_page import (  # noqa: F401 - Fixtures, and their needs.
     SETTLED,
     ask,
     browser,
+    cell,
     context,
     go,
     linked,
     page,
     pytestmark,
-    serious_faults,
     shot,
 )
 
@@ -38,6 +40,17 @@ def world():
     made.put("EURUSD", "quotes", bid=1.0850)
     yield made
     made.close()
+
+
+def serious_faults(page):  # noqa: F811
+    """The serious and critical accessibility faults that axe-core finds."""
+    axe = Path(__file__).parent / "js" / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.exists():
+        pytest.skip("axe-core is not installed: npm ci --prefix tests/gateway/js")
+    page.evaluate(axe.read_text())
+    found = page.evaluate("axe.run().then((result) => result.violations)")
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    return [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in serious]
 
 
 def search(page, text, rows):  # noqa: F811
@@ -93,7 +106,7 @@ def test_panes_stand_side_by_side_and_the_link_has_all_of_them(page, context, wo
     other.click("#add")
     other.click("#stack")
     other.wait_for_function("location.hash.split('quotes').length === 3 && location.hash.includes('stacked')")
-    assert serious_faults(desk) == []
+    assert [fault for frame in desk.frames for fault in serious_faults(frame)] == []
 
 
 def test_the_token_of_all_panes_is_asked_for_once(context, tmp_path):  # noqa: F811
@@ -106,6 +119,7 @@ def test_the_token_of_all_panes_is_asked_for_once(context, tmp_path):  # noqa: F
         asking = "Array.from(frames).filter((pane) => pane.sowstreamPage?.connection).length === 3"
         desk.wait_for_function(asking)
         desk.evaluate("document.querySelector('section > button').click()")  # A pane, while the token is asked for.
+        assert serious_faults(desk) == []
         desk.fill("#token", "wrong")
         desk.press("#token", "Enter")
         desk.wait_for_function("document.querySelector('#token')?.value === ''")
@@ -156,3 +170,109 @@ def test_operators_see_the_status_of_the_installation(page, monkeypatch):  # noq
     page.click("#operate")
     page.wait_for_selector("#status .ag-row")
     assert serious_faults(page) == []
+
+
+def arrange(page):  # noqa: F811
+    """Open the menu of columns."""
+    page.click("text=Columns")
+
+
+def group(page):  # noqa: F811
+    """Group by a field, with totals, and leave the menu open."""
+    page.click("text=Group")
+    page.check("#groups input[value='/customer']")
+    page.check("#totals")
+    page.wait_for_selector("#grid .ag-row-pinned")
+
+
+def open_record(page):  # noqa: F811
+    """Open a record."""
+    page.click(cell(0, "/qty"))
+    page.keyboard.press("Space")
+    page.wait_for_selector("#record table td")
+
+
+def save_view(page):  # noqa: F811
+    """Save a view, and leave the menu open."""
+    page.click("text=Views")
+    page.fill("#view-name", "mine")
+    page.click("#view-save")
+    page.wait_for_selector("#views a")
+
+
+def mistype(page):  # noqa: F811
+    """Type a text into a number."""
+    page.dblclick(cell(0, "/qty"))
+    page.keyboard.press("Control+A")
+    page.keyboard.type("abc")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('#fault').textContent.includes('holds a number')")
+
+
+def mistake(page):  # noqa: F811
+    """Write a filter with a mistake."""
+    ask(page, "/qty >")
+    page.wait_for_function("document.querySelector('#fault').textContent.includes('^')")
+
+
+def narrow(page):  # noqa: F811
+    """Find no record."""
+    ask(page, "/qty > 1000000")
+    page.wait_for_function("document.querySelector('#fault').textContent.includes('No record')")
+
+
+def pause(page):  # noqa: F811
+    """Hold the picture, with one record that left the view before."""
+    ask(page, "/qty > 1000")
+    page.wait_for_function(f"{ROWS} === '3'")
+    page.click("#pause")
+    if page.is_visible("#gone summary"):
+        page.click("#gone summary")
+
+
+STATES = {
+    "record": open_record,
+    "columns": arrange,
+    "groups": group,
+    "views": save_view,
+    "a mistake in the filter": mistake,
+    "an empty grid": narrow,
+    "a refused edit": mistype,
+    "paused": pause,
+}
+
+
+@pytest.mark.parametrize("width", [1100, 390])
+@pytest.mark.parametrize("state", STATES)
+def test_axe_finds_no_serious_fault(page, state, width):  # noqa: F811
+    """axe-core finds no serious or critical accessibility fault, in light and in dark, on a laptop and on a phone."""
+    page.set_viewport_size({"width": width, "height": 800})
+    STATES[state](page)
+    assert serious_faults(page) == []
+    page.evaluate("document.querySelector('#theme').click()")  # A click elsewhere closes menus.
+    assert serious_faults(page) == []
+
+
+def test_axe_finds_no_serious_fault_while_the_gateway_hangs(page, world):  # noqa: F811
+    """Old records are grey and can still be read."""
+    goes_on = threading.Event()
+    world.gateway._loop.call_soon_threadsafe(goes_on.wait, 120)
+    try:
+        page.wait_for_function("document.body.dataset.life === 'gone'")
+        for _ in range(2):
+            assert serious_faults(page) == []
+            page.click("#theme")
+        shot(page, "hung")
+    finally:
+        goes_on.set()
+
+
+@pytest.mark.parametrize("look", ["light", "dark"])
+def test_axe_finds_no_serious_fault_in_perspective(context, world, look):  # noqa: F811
+    """The page of *Analyse* has no serious fault, in light and in dark."""
+    world.put(9, customer="Di", qty=-5)
+    opened = context.new_page()
+    opened.emulate_media(color_scheme=look)
+    opened.goto(f"http://{world.gateway.address}/adapters/perspective.html#topic=orders")
+    opened.wait_for_function("Boolean(window.sowstreamGrid?.table)")
+    assert serious_faults(opened) == []

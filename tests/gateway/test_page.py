@@ -1,4 +1,4 @@
-"""The page of the gateway in a real Chromium: its live grid, query, link, looks and accessibility."""
+"""The page of the gateway in a real Chromium: its live grid, query, link and looks."""
 
 from __future__ import annotations
 
@@ -465,24 +465,3 @@ def test_without_its_library_the_page_says_what_to_do(context, world):
     opened.route("**/ag-grid-community*", lambda route: route.fulfill(status=404))
     go(opened, world, "topic=orders", settled=False)
     opened.wait_for_function("document.querySelector('#fault').textContent.includes('npm ci')")
-
-
-def serious_faults(page):
-    """The serious and critical accessibility faults that axe-core finds."""
-    axe = Path(__file__).parent / "js" / "node_modules" / "axe-core" / "axe.min.js"
-    if not axe.exists():
-        pytest.skip("axe-core is not installed: npm ci --prefix tests/gateway/js")
-    page.evaluate(axe.read_text())
-    found = page.evaluate("axe.run().then((result) => result.violations)")
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    return [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in serious]
-
-
-def test_axe_finds_no_serious_fault(page):
-    """axe-core finds no serious or critical accessibility fault, in light and in dark."""
-    page.click(cell(0, "/id"))
-    page.keyboard.press("Space")
-    page.wait_for_selector("#record table td")
-    for _ in range(2):
-        assert serious_faults(page) == []
-        page.click("#theme")
