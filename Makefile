@@ -93,10 +93,11 @@ program: $(DEV) ## run a program of tests/programs, such as NAME=faults ARGS="--
 	$(if $(NAME),$(BIN)/python -m processor.trial.broker)
 	$(BIN)/python -m tests.programs$(if $(NAME),.$(NAME)) $(ARGS)
 
-# With PYSPARK all other tests of Spark run on that version; 4.1.1 is the newest whose Kafka connector was to be had.
-test-spark: $(DEV) $(SPARK_DIRECTORY) ## run Spark's long tests, some of which kill it in the midst of what it writes; PYSPARK=4.1.1 runs the others on that version
+# With PYSPARK these are the tests of the modes in which Spark runs, and then all that do not take long.
+test-spark: $(DEV) $(SPARK_DIRECTORY) ## run Spark's long tests, some of which kill it in the midst of what it writes; PYSPARK=4.2.0 runs the modes and the short tests on that version
 	$(BIN)/python -m processor.trial.broker
-	$(if $(PYSPARK),PYTHONPATH=$(CURDIR)/$(SPARK_DIRECTORY)) $(BIN)/pytest $(if $(PYSPARK),,-m long) tests/spark $(ARGS)
+	$(if $(PYSPARK),PYTHONPATH=$(CURDIR)/$(SPARK_DIRECTORY)) $(BIN)/pytest -m long tests/spark$(if $(PYSPARK),/test_modes.py) $(ARGS)
+	$(if $(PYSPARK),PYTHONPATH=$(CURDIR)/$(SPARK_DIRECTORY) $(BIN)/pytest tests/spark $(ARGS))
 
 .venv/.pyspark-%: | $(DEV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@ pyspark==$*

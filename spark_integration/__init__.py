@@ -4,11 +4,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 try:
-    import pyspark as _pyspark  # noqa: F401
+    import pyspark as _pyspark
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "spark_integration needs PySpark; install it with: pip install 'sowstream[spark]'", name="pyspark"
     ) from error
+if int(_pyspark.__version__.partition(".")[0]) < 4:
+    raise ImportError(
+        f"spark_integration runs on PySpark 4.0, 4.1 and 4.2, and this is {_pyspark.__version__}; install "
+        "'pyspark>=4.0,<4.3', or submit to a Spark of such a version"
+    )
 
 if TYPE_CHECKING:
     from spark_integration.lag import LagListener

@@ -67,6 +67,7 @@ def _java() -> str:
     raise NoJava(f"Spark needs Java, and none is installed; {_DO}")
 
 
+_LAST_TESTED: Final = (4, 2)
 _ARTIFACT: Final = "spark-sql-kafka-0-10"
 _CONNECTOR: Final = f"org.apache.spark:{_ARTIFACT}_2.13"
 _CONNECTOR_CLASS: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -101,7 +102,8 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
             added to the connector; a connector among them replaces it.
 
     Raises:
-        ConfigurationError: there is no Java that Spark runs on, or Spark was started without the connector.
+        ConfigurationError: there is no Java that Spark runs on, Spark was started without the connector, or its version
+            was not tested and no connector is named.
     """
     remote = conf.get(_REMOTE, os.environ.get("SPARK_REMOTE"))
     session = _classic(app_name, conf) if remote is None else _remote(app_name, conf | {_REMOTE: remote})
@@ -175,6 +177,8 @@ def _with_connector(conf: dict[str, str]) -> dict[str, str]:
         return dict(conf)
     packages = [name for name in named.get(_PACKAGES, "").split(",") if name]
     if not any(_ARTIFACT in name for name in packages):
+        if (problem := connector_problem()) is not None:
+            raise ConfigurationError(problem)
         packages.insert(0, _connector())
     ivy = {
         _IVY: str(cache_dir() / "ivy"),
@@ -192,6 +196,17 @@ def _download(conf: Mapping[str, str]) -> AbstractContextManager[None]:
         return nullcontext()
     return exclusive(
         jars.parent / "sowstream.flock", waiting="Another process is fetching Spark's packages; waiting for it."
+    )
+
+
+def connector_problem() -> str | None:
+    """The problem where the connector of this PySpark is not known to work, and what to do; None where it is."""
+    version = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2]))
+    if version <= _LAST_TESTED:
+        return None
+    return (
+        f"PySpark {pyspark.__version__} and its Kafka connector were not tested with this version; pip install "
+        f"'pyspark>=4.0,<4.3', or name a connector in {_PACKAGES}: {_CONNECTOR}:VERSION"
     )
 
 

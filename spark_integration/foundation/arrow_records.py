@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from processor.record import Record
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
     from processor.record import Headers, Outgoing
 
 HEADERS_DDL: Final = "array<struct<key: string, value: binary>>"
@@ -34,6 +37,16 @@ OUTGOING: Final = pa.schema(
         ("headers", pa.list_(HEADER)),
     ]
 )
+
+
+def arrow_type(kind: DataType) -> pa.DataType:
+    """The Arrow type of a Spark type, with instants in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - a merge does without
+
+    # Before Spark 4.2 instants are in UTC without being asked.
+    has_zone = "timezone" in inspect.signature(to_arrow_type).parameters
+    utc: dict[str, Any] = {"timezone": "UTC"} if has_zone else {}
+    return to_arrow_type(kind, **utc)
 
 
 def records(batch: pa.RecordBatch) -> list[Record]:

@@ -245,7 +245,13 @@ class MicroBatch(NamedTuple):
             number: the number of the batch; None: this batch.
         """
         plan = self.plans.get(self.number if number is None else number)
-        return int(plan.get().metadata().get().batchTimestampMs()) if plan.isDefined() else None
+        if not plan.isDefined():
+            return None
+        try:
+            metadata = plan.get().metadataOpt()
+        except Py4JError:  # Its name before Spark 4.2.
+            metadata = plan.get().metadata()
+        return int(metadata.get().batchTimestampMs())
 
 
 def micro_batch(spark: SparkSession) -> MicroBatch | None:

@@ -6,26 +6,21 @@ A *problem* keeps a job from running; a *note* is a fact that it waits for, such
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
-
-import pyspark
 
 from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.admin.admin import Admin
 from spark_integration.foundation.options import client_properties
 from spark_integration.foundation.small_files import small_files, without_scheme
 from spark_integration.pipeline.driver_claim import holder_of
-from spark_integration.session import require_java
+from spark_integration.session import connector_problem, require_java
 
 if TYPE_CHECKING:
     from spark_integration.pipeline.pipeline_settings import PipelineJob, PipelineSettings
 
 _CONNECTOR: Final = "spark-sql-kafka-0-10"
-_LAST_CONNECTOR: Final = (4, 1)
-"""The last version of PySpark whose Kafka connector was found on Maven Central, and tested."""
 _OTHER_FILES: Final = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
 """Variables by which a path without a scheme may be one of another file system."""
 
@@ -66,14 +61,9 @@ def _spark(pipeline: PipelineSettings) -> Iterator[RunFinding]:
         require_java()
     except ConfigurationError as error:
         yield RunFinding("", str(error))
-    version = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2]))
     own = [text for name, text in pipeline.spark.items() if name.startswith(("spark.jars", "spark.driver.extra"))]
-    if version > _LAST_CONNECTOR and not any(_CONNECTOR in text for text in own):
-        yield RunFinding(
-            "",
-            f"no Kafka connector for PySpark {pyspark.__version__} is known: pip install 'pyspark>=4.0,<4.2', or name "
-            f"one in `spark`: {{spark.jars.packages: org.apache.spark:{_CONNECTOR}_2.13:VERSION}}",
-        )
+    if not any(_CONNECTOR in text for text in own) and (problem := connector_problem()) is not None:
+        yield RunFinding("", problem)
 
 
 def _kafka(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> Iterator[RunFinding]:

@@ -187,13 +187,13 @@ class BatchDecoder:
 
     def __init__(self, decoding: Decoding) -> None:
         """Create the codec, and compile the filter and the conversion to columns."""
-        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - needed here, on an executor
+        from spark_integration.foundation.arrow_records import arrow_type  # noqa: PLC0415 - needed here, on an executor
 
         self._decoding = decoding
         self._codec = _codec(pickle.dumps(decoding.settings))
         struct = decoding.struct or StructType([])
         self._convert = compile_struct(struct, of_json=decoding.settings.topic.message_type == "json")
-        self._type: Any = to_arrow_type(struct)
+        self._type: Any = arrow_type(struct)
         self._matches = None if decoding.matching is None else _filter(decoding.matching, decoding.settings.family)
 
     def match(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -278,7 +278,8 @@ class BatchDecoder:
 
     def _misfits(self, batch: pa.RecordBatch, records: Sequence[Value]) -> pa.Array:
         import pyarrow as pa  # noqa: PLC0415 - as above
-        from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - as above
+
+        from spark_integration.foundation.arrow_records import arrow_type  # noqa: PLC0415 - as above
 
         values = batch.column("value")
         rows = [
@@ -287,8 +288,7 @@ class BatchDecoder:
             else None
             for index, one in enumerate(records)
         ]
-        kind: Any = to_arrow_type(MISFIT_TYPE)
-        return pa.array(rows, kind)
+        return pa.array(rows, arrow_type(MISFIT_TYPE))
 
     def _misfit(self, batch: pa.RecordBatch, index: int, problem: str) -> _Misfit:
         """The mark of a record that does not fit.

@@ -55,10 +55,13 @@ class LatestRows:
         Raises:
             ConfigurationError: a column has a type without values in any message type.
         """
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - needed here, on an executor
+        import pyarrow as pa  # noqa: PLC0415 - needed here, on an executor
+
+        from spark_integration.foundation.arrow_records import arrow_type  # noqa: PLC0415 - as above
 
         self._decoding, self._decoder = decoding, BatchDecoder(decoding)
-        self._schema = to_arrow_schema(schema, timestamp_utc=True)
+        self._schema = pa.schema(list(arrow_type(schema)))
+        self._misfit_type = arrow_type(MISFIT_TYPE)
         self._metadata = frozenset(field.name for field in metadata)
 
     def batches(self, latest: Sequence[Latest], partition: int) -> Iterator[pa.RecordBatch]:
@@ -71,7 +74,7 @@ class LatestRows:
             yield self._rows(_records(latest[begin : begin + _BATCH_ROWS], partition))
 
     def _rows(self, records: pa.RecordBatch) -> pa.RecordBatch:
-        import pyarrow as pa  # noqa: PLC0415 - needed here, on an executor
+        import pyarrow as pa  # noqa: PLC0415 - as above
 
         struct = self._decoding.struct
         if struct is not None:
@@ -83,7 +86,7 @@ class LatestRows:
             # A text is shown as it is.
             texts = [value.decode(errors="replace") for value in records.column("value").to_pylist()]
             fields = {VALUE: pa.array(texts, pa.string())}
-            records = records.append_column(MISFIT, pa.nulls(len(records), _arrow_type(MISFIT_TYPE)))
+            records = records.append_column(MISFIT, pa.nulls(len(records), self._misfit_type))
         arrays = [
             _column(records, field) if field.name in self._metadata else fields[field.name].cast(field.type)
             for field in self._schema
@@ -105,7 +108,7 @@ def _records(latest: Sequence[Latest], partition: int) -> pa.RecordBatch:
     """Records in the columns of Spark's Kafka source, with the metadata of `METADATA`."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
-    from spark_integration.foundation.arrow_records import headers_column  # noqa: PLC0415 - as above
+    from spark_integration.foundation.arrow_records import arrow_type, headers_column  # noqa: PLC0415 - as above
 
     headers = [one.headers for one in latest]
     expiries = [expires_at_ms(each) for each in headers]
@@ -118,16 +121,10 @@ def _records(latest: Sequence[Latest], partition: int) -> pa.RecordBatch:
         "partition": [partition] * len(latest),
         "offset": [one.offset for one in latest],
     }
-    arrays = {name: pa.array(values, _arrow_type(METADATA[name].dataType)) for name, values in columns.items()}
+    arrays = {name: pa.array(values, arrow_type(METADATA[name].dataType)) for name, values in columns.items()}
     arrays["value"] = pa.array([one.value for one in latest], pa.binary())
     arrays["headers"] = headers_column(headers)
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
-
-
-def _arrow_type(kind: DataType) -> pa.DataType:
-    from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - as above
-
-    return to_arrow_type(kind)
 
 
 def expires_at_ms(headers: Headers | None) -> int | None:
