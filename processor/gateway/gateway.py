@@ -294,10 +294,12 @@ class Gateway:
             for feed in self.feeds.values():
                 feed.punctuate(now_ms)
             waiting, self.waiting = self.waiting, []
-            await self._flush([session for session in waiting if not session.is_catching_up])
-            # Updates first: the others take turns.
-            self._catch_up([session for session in waiting if session.is_catching_up])
-            del waiting
+            reading = dict.fromkeys([session for session in waiting if session.is_catching_up])
+            if reading:
+                waiting = [session for session in waiting if session not in reading]
+            await self._flush(waiting)
+            self._catch_up(list(reading))  # Updates first: the others take turns.
+            del waiting, reading
             await asyncio.sleep(max(0.001, _TICK_S - (loop.time() - began_s)))
 
     def _catch_up(self, reading: list[Waiting]) -> None:

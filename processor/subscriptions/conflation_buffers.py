@@ -164,8 +164,8 @@ class ConflationBuffer:
     @property
     def began_ms(self) -> int | None:
         """Arrival of the first update of the key that has waited longest; None if no key waits."""
-        oldest = next(iter(self._held.values()), None)
-        return None if oldest is None else oldest.began_ms
+        # It is asked with each frame, and to iterate over an empty `OrderedDict` takes long.
+        return next(iter(self._held.values())).began_ms if self._held else None
 
     def load(self, records: Iterable[ParsedRecord]) -> Iterable[ParsedRecord]:
         """Take the records in focus at the beginning; none of them waits."""

@@ -79,7 +79,9 @@ class Connection:
     @property
     def has_waiting(self) -> bool:
         """True if `take` would return a message or raise."""
-        return bool(self._queue.entries) or any(subscription.waits_for_room for subscription in self._holding)
+        if self._queue.entries:
+            return True
+        return bool(self._holding) and any(subscription.waits_for_room for subscription in self._holding)
 
     @property
     def held_since_ms(self) -> int | None:
@@ -263,6 +265,23 @@ class Connection:
         self._schedule_late()
         return taken
 
+    def take_next(self) -> Message | None:
+        """Take the next message; None where `take` returns none.
+
+        Raises:
+            SowstreamError: as `take`.
+        """
+        queue = self._queue
+        if queue.entries and isinstance(message := queue.entries[0], Message):
+            queue.pop()
+            if self._late:
+                self._schedule_late()
+            return message
+        if not queue.entries and not self._holding:
+            return None
+        messages = self.take(1)
+        return messages[0] if messages else None
+
     def close(self) -> None:
         """End all subscriptions and drop all messages."""
         for subscription in list(self._subscriptions.values()):
@@ -286,6 +305,9 @@ class Connection:
         unshared = self._unshared
         is_first = not unshared
         try:
+            if was and now and not self._queue.is_full and (message := subscription.plain_delta(update)) is not None:
+                self._send(subscription, update, message)
+                return is_first and bool(unshared)
             for change in subscription.changes(update, was=was, now=now):
                 is_full = self._queue.is_full
                 message = subscription.changed(change, now_ms, is_full=is_full)
@@ -294,13 +316,20 @@ class Connection:
                         self._schedule(subscription)
                 elif is_full:
                     raise too_slow(subscription, self.queue_max)
-                elif self._sends_ids:
-                    unshared.append(Addressed(subscription, change.update, message))
                 else:
-                    self._queue.append(message, len(change.update.new.value or b""))
+                    self._send(subscription, change.update, message)
         except SowstreamError as error:
             self.fail(subscription, error)
         return is_first and bool(unshared)
+
+    def _send(self, subscription: EngineSubscription, update: Update, message: Message) -> None:
+        """Queue a message, or leave it to `share` where another subscription may get the same."""
+        if not self._sends_ids:
+            self._queue.append(message, len(update.new.value or b""))
+        elif len(self._subscriptions) == 1 and subscription.grouping is None and not self._unshared:
+            self._queue.append(update.addressed(message, subscription.sub_id), len(update.new.value or b""))
+        else:
+            self._unshared.append(Addressed(subscription, update, message))
 
     def share(self) -> None:
         """Queue the messages of the update in hand, which all subscriptions have seen."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from processor.errors import SubscriberTooSlow
 from processor.subscriptions.conflation_buffers import ConflationBuffer, DeltaBases, GroupBuffer
-from processor.subscriptions.focus import TopNFocus
+from processor.subscriptions.focus import MatchingFocus, TopNFocus
 from processor.subscriptions.request.filter_index import FilterIndex
 
 if TYPE_CHECKING:
@@ -73,6 +73,12 @@ class EngineSubscription:
         """Time for which updates of a key are held; None: as long as the subscriber has no room for them."""
         self._always_holds = conflation == "auto" or self.interval_ms is not None
         self._never_holds = conflation == "none"
+        self._is_plain = (
+            grouping is None
+            and self.builder.builds_deltas
+            and not self._always_holds
+            and isinstance(focus, MatchingFocus)
+        )
         self._bases = DeltaBases()
         self._buffer: ConflationBuffer | GroupBuffer = (
             GroupBuffer(topic, self.builder, spec.options.conflation_key, find, spec.entitlement)
@@ -130,6 +136,20 @@ class EngineSubscription:
     def load(self, records: Iterable[ParsedRecord]) -> Iterable[ParsedRecord]:
         """Take the records in focus at the beginning; returns the same records, for the snapshot."""
         return self._buffer.load(records)
+
+    def plain_delta(self, update: Update) -> Message | None:
+        """The delta of an update before and after which the filter matches: that of most updates of most subscribers.
+
+        Returns:
+            The message to send at once. None: `changes` and `changed` decide, as there is more to it.
+
+        Raises:
+            SowstreamError: as `changes`.
+        """
+        focus = self.focus
+        if not self._is_plain or len(self._buffer) or not isinstance(focus, MatchingFocus) or not focus.keeps(update):
+            return None
+        return self._delta(update)
 
     def changes(self, update: Update, *, was: bool, now: bool) -> Iterable[FocusChange]:
         """The changes that an update makes to the records, or the rows, that the subscriber has.

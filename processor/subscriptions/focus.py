@@ -108,6 +108,10 @@ class MatchingFocus:
         """Mark a record as updated but not sent; by its offset alone it would count as received."""
         self._not_sent.add(key)
 
+    def keeps(self, update: Update) -> bool:
+        """Return whether a record that matches before and after an update just stays, and nothing need be noted."""
+        return not self._not_sent and (self._over_ms is None or not update.before.is_over(self._over_ms))
+
     def changes(self, update: Update, *, was: bool, now: bool) -> Sequence[FocusChange]:
         """One change, of the record itself."""
         received = was

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from processor.gateway.access.identity import Identity
     from processor.gateway.feeds.kafka_feed import KafkaFeed
     from processor.gateway.sessions.host import FrameSender, SessionHost
-    from processor.subscriptions import Connection, Message
+    from processor.subscriptions import Connection
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
 
@@ -91,14 +90,20 @@ class Session:
     @property
     def has_waiting(self) -> bool:
         """True if a frame waits."""
-        return bool(self._control) or any(
-            connection.has_waiting for connection in self._subscriptions.connections.values()
-        )
+        if self._control:
+            return True
+        for connection in self._subscriptions.connections.values():  # noqa: SIM110 - `any` takes three times as long.
+            if connection.has_waiting:
+                return True
+        return False
 
     @property
     def is_catching_up(self) -> bool:
         """True if the next messages must be read or computed first: of a snapshot, or what changed since a bookmark."""
-        return any(connection.is_catching_up for connection in self._subscriptions.connections.values())
+        for connection in self._subscriptions.connections.values():  # noqa: SIM110 - as in `has_waiting`.
+            if connection.is_catching_up:
+                return True
+        return False
 
     @property
     def waiting_bytes(self) -> int:
@@ -205,9 +210,13 @@ class Session:
             moved: dict[str, None] = {}
             connection.begin_turn()
             try:
-                for message in self._taken(connection):
-                    bodies.append(encode(message))
-                    size += len(bodies[-1])
+                # One by one: the rest of a frame that is full stays in the queue.
+                for _ in range(_MESSAGES_MAX):
+                    if (message := connection.take_next()) is None:
+                        break
+                    body = encode(message)
+                    bodies.append(body)
+                    size += len(body)
                     for sub_id in message.sub_ids:
                         moved[sub_id] = None
                         if message.command == "group_end":
@@ -223,7 +232,7 @@ class Session:
                 break
         if self._subscriptions.ending:
             self._subscriptions.end_withdrawn()
-        if self._control or any(connection.has_waiting for connection in self._subscriptions.connections.values()):
+        if self.has_waiting:
             self._on_waiting()
         if not control and not bodies:
             return None
@@ -250,14 +259,6 @@ class Session:
         if bookmarks or rows:
             self._control.append(frame_of((), (), bookmarks, rows))
             self.sender.wake()
-
-    @staticmethod
-    def _taken(connection: Connection) -> Iterator[Message]:
-        """The next messages of one topic, taken one by one: the rest of a frame that is full stays in the queue."""
-        for _ in range(_MESSAGES_MAX):
-            if not (messages := connection.take(1)):
-                return
-            yield messages[0]
 
     def _finish_query(self, sub_id: str) -> None:
         subscription = self._subscriptions.by_id.get(sub_id)
