@@ -62,11 +62,7 @@ def gateway_server(port: Any, stop: Any, rate: float, figures: Any) -> None:
 
         def write(first: int, end: int) -> None:
             for one in range(first, end):
-                symbol = one % SYMBOLS
-                feed.write(
-                    f"s{symbol}",
-                    {"id": f"s{symbol}", "symbol": f"s{symbol}", "n": one, "at": time.time(), "note": NOTE + str(one)},
-                )
+                write_quote(feed, one)
 
         while number < due and not stop.is_set():
             end = min(due, number + 200)
@@ -121,6 +117,63 @@ def plain_server(port: Any, stop: Any, rate: float, figures: Any) -> None:
                 figures["cpu_s"] = time.process_time() - used_s
 
     asyncio.run(main())
+
+
+async def without_sockets(clients: int, updates: int, rounds: int) -> float:
+    """The processor time of a message, µs, of a gateway without sockets: it holds on a busy machine.
+
+    Args:
+        clients: their number.
+        updates: how many come before each tick.
+        rounds: how often.
+    """
+    from processor.config import Config
+    from processor.config.gateway import GatewayConfig
+    from processor.gateway.gateway import Gateway
+    from processor.gateway.uvicorn_protocols import Transport
+    from processor.gateway.websocket import _Client
+    from tests.gateway.memory import PARTITIONS, MemoryFeed
+
+    feed = MemoryFeed("quotes")
+    config = Config(topics={"quotes": {"key": ["/id"], "partitions": PARTITIONS}})
+    settings = {"gateway": GatewayConfig(listen="127.0.0.1:0", auth="none")}
+    gateway = Gateway(config.model_copy(update=settings), feeds={"quotes": feed})
+    await gateway.start()
+    transport = Transport(lambda: None, lambda next_frame: next_frame() is not None or True)
+
+    async def send(event: Any) -> None:
+        """Drop an answer."""
+
+    async def sent(count: int) -> None:
+        while sum(session.sent for session in gateway.sessions) < count:  # noqa: ASYNC110 - as below.
+            await asyncio.sleep(0.005)
+
+    tasks = []
+    for number in range(clients):
+        text = {"op": "delta_subscribe", "id": "1", "topic": "quotes", "filter": f"/symbol = 's{number % SYMBOLS}'"}
+        frames: asyncio.Queue[Any] = asyncio.Queue()
+        frames.put_nowait({"type": "websocket.receive", "text": json.dumps(text)})
+        tasks.append(asyncio.create_task(_Client(gateway, frames.get, send, transport).run()))
+    while sum(1 for _ in feed.engine._routes) < clients:  # noqa: ASYNC110 - A count, not an event.
+        await asyncio.sleep(0.05)
+    used_s = 0.0
+    for number in range(-10, rounds):  # The first ones warm up.
+        count, began_s = sum(session.sent for session in gateway.sessions), time.process_time()
+        for one in range(updates):
+            write_quote(feed, (number + 10) * updates + one)
+        await sent(count + updates * clients // SYMBOLS)
+        used_s += time.process_time() - began_s if number >= 0 else 0.0
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await gateway.stop()
+    return 1e6 * used_s / (rounds * updates * clients / SYMBOLS)
+
+
+def write_quote(feed: Any, number: int) -> None:
+    """Write the next update of one of the symbols."""
+    symbol = f"s{number % SYMBOLS}"
+    feed.write(symbol, {"id": symbol, "symbol": symbol, "n": number, "at": time.time(), "note": NOTE + str(number)})
 
 
 def load(port: int, clients: int, seconds: float, figures: Any, *, is_plain: bool) -> None:
@@ -215,7 +268,12 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--rate", type=float, default=80_000, help="messages a second that are offered")
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--without-sockets", type=int, metavar="UPDATES", help="before each tick; processor time alone")
     arguments = parser.parse_args()
+    if arguments.without_sockets:
+        each_us = asyncio.run(without_sockets(arguments.clients, arguments.without_sockets, 50))
+        print(f"{each_us:.1f} µs of processor time a message, without sockets")
+        return
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit[1], limit[1]))
     offered = (arguments.clients, arguments.rate, arguments.seconds)
