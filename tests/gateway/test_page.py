@@ -42,6 +42,14 @@ SIGHT = """(column) => {
   return rows.sort(([one], [other]) => one - other);
 }"""
 """The places and the texts of a column of the rows that are wholly in sight, from the top."""
+HINTS_FIT = """[...document.querySelectorAll('input[placeholder]')].filter((field) => {
+  const pen = document.createElement('canvas').getContext('2d');
+  const look = getComputedStyle(field);
+  pen.font = look.font;
+  const room = field.clientWidth - parseFloat(look.paddingLeft) - parseFloat(look.paddingRight);
+  return pen.measureText(field.placeholder).width > room;
+}).map((field) => field.placeholder)"""
+"""The hints of empty fields that are cut."""
 
 
 @pytest.fixture(scope="module")
@@ -456,7 +464,26 @@ def test_it_fits_a_phone(context, world):
     go(opened, world, "topic=orders")
     assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert opened.evaluate("document.querySelector('#grid').clientHeight > innerHeight * .7")
+    assert opened.evaluate(HINTS_FIT) == []
     shot(opened, "phone")
+
+
+def test_the_hints_of_empty_fields_are_not_cut(page):
+    """At the width of a small laptop each empty field has room for its example."""
+    assert page.evaluate(HINTS_FIT) == []
+
+
+def test_the_key_of_one_field_has_no_column_of_its_own(context, world):
+    """A view in groups by one field has that field as its first column, and no column with the same as a key."""
+    opened = context.new_page()
+    opened.route(
+        "**/v1/topics",
+        lambda route: route.fulfill(body=route.fetch().text().replace('"groups":false', '"groups":true')),
+    )
+    go(opened, world, "topic=orders")
+    assert opened.evaluate("window.sowstreamPage.topic.groups")
+    assert columns(opened)[0] == "/id"
+    assert "SOW_KEY()" not in columns(opened)
 
 
 def test_without_its_library_the_page_says_what_to_do(context, world):

@@ -199,7 +199,7 @@ export class Grid {
     const { key } = this.#topic;
     const names = [KEY, ...this.#fields.keys()];
     const arranged = new Map(this.#layout.filter(({ path }) => names.includes(path)).map((one) => [one.path, one]));
-    const isKeyShown = !this.#topic.isGrouped && (key.length !== 1 || this.#topic.groups);
+    const isKeyShown = !this.#topic.isGrouped && key.length !== 1;
     const defined = new Set((this.api.getColumnDefs() ?? []).map(({ colId }) => colId));
     this.api.setGridOption('columnDefs', [...new Set([...arranged.keys(), ...names])].map((path) => {
       const column = this.#column(path);
