@@ -52,6 +52,13 @@ def test_ag_grid_follows_a_view(browser, world):  # noqa: F811
     page.wait_for_function("window.sowstreamGrid.api.getRowNode('a').data.qty === 7")
     page.wait_for_function("!window.sowstreamGrid.api.getRowNode('b') && window.sowstreamGrid.api.getRowNode('d')")
     assert page.evaluate(count) == 3
+    assert page.inner_text("h1").split() == ["orders", "(open)"]
+    assert "ag-right-aligned-cell" in page.get_attribute('.ag-cell[col-id="qty"] >> nth=0', "class")
+    dark = "getComputedStyle(document.querySelector('.ag-root-wrapper')).backgroundColor"
+    light = page.evaluate(dark)
+    page.emulate_media(color_scheme="dark")
+    page.reload()
+    page.wait_for_function(f"window.sowstreamGrid && {dark} !== '{light}'")
     page.close()
 
 

@@ -7,8 +7,13 @@ if (!globalThis.agGrid) {
   document.getElementById('grid').textContent = text;
   throw new Error(text);
 }
+document.body.dataset.agThemeMode = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
 const asked = new URLSearchParams(location.hash.slice(1));
+const [title] = document.getElementsByTagName('h1');
 const client = await connect({ url: new URL('..', location.href).href, token: asked.get('token') || undefined });
+const showState = () => { title.textContent = `${asked.get('topic')} ${asked.get('filter') ?? ''} (${client.state})`; };
+client.addEventListener('state', showState);
+showState();
 const view = client.view(asked.get('topic'), { filter: asked.get('filter') || undefined });
 await view.ready;
 const api = globalThis.agGrid.createGrid(document.getElementById('grid'), {

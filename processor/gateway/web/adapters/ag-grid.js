@@ -50,6 +50,7 @@ export const columnOf = (field) => ({
     if (isNumber(one) && isNumber(other)) return new Decimal(stringify(one)).compare(other);
     return one === other ? 0 : (one ?? '') > (other ?? '') ? 1 : -1;
   },
+  cellClass: ({ value }) => (isNumber(value) ? 'ag-right-aligned-cell' : ''),
   cellDataType: false,
   filter: true,
   enableCellChangeFlash: true,
