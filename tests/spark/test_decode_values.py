@@ -9,7 +9,6 @@ import pytest
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -31,6 +30,7 @@ from pyspark.sql.types import (
 
 from processor.codec.avro.schema import marked
 from processor.errors import ConfigurationError
+from spark_integration.foundation.arrow_records import arrow_type
 from spark_integration.read.values import compile_struct
 
 UTC = dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC)
@@ -75,7 +75,7 @@ def struct(data_type):
 )
 def test_a_value_is_itself_in_its_column(data_type, value, read) -> None:
     """A value of its column's type is unchanged, also a branch of a union; a UUID and a time of day become text."""
-    column = pa.array([compile_struct(struct(data_type))({"v": value})], to_arrow_type(struct(data_type)))
+    column = pa.array([compile_struct(struct(data_type))({"v": value})], arrow_type(struct(data_type)))
     assert column.to_pylist() == [{"v": read}]
 
 
