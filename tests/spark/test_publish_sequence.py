@@ -19,6 +19,7 @@ from processor.wire.command import SEQUENCE_MAX, CommandReader
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration.foundation.pyspark_private import MicroBatch
@@ -209,7 +210,7 @@ def test_a_checkpoint_that_was_set_back_publishes_its_rows_again(spark, tmp_path
 
 
 class _Plans:
-    """The times of planned batches, as Spark's log in the checkpoint has them."""
+    """The times of planned batches, as Spark's log in the checkpoint has them, by both of its names for them."""
 
     def __init__(self, times: dict[int, int]) -> None:
         self._times = times
@@ -217,8 +218,16 @@ class _Plans:
     def get(self, number: int):
         time_ms = self._times.get(number)
         offsets = SimpleNamespace(batchTimestampMs=lambda: time_ms)
-        plan = SimpleNamespace(metadata=lambda: SimpleNamespace(get=lambda: offsets))
+        metadata = SimpleNamespace(get=lambda: offsets)
+        if number % 2:
+            plan = SimpleNamespace(metadataOpt=lambda: metadata)
+        else:
+            plan = SimpleNamespace(metadataOpt=_missing, metadata=lambda: metadata)
         return SimpleNamespace(isDefined=lambda: time_ms is not None, get=lambda: plan)
+
+
+def _missing() -> None:
+    raise Py4JError("method metadataOpt([]) does not exist")
 
 
 @pytest.mark.parametrize("seed", range(20))
