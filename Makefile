@@ -22,6 +22,8 @@ ifneq ($(origin PYSPARK),command line)
 PYSPARK :=
 endif
 SPARK_DIRECTORY := $(if $(PYSPARK),.venv/.pyspark-$(PYSPARK))
+# With a cache of its own: tests put all jars of the connectors in it on one class path.
+SPARK_ENVIRONMENT := $(if $(PYSPARK),PYTHONPATH=$(CURDIR)/$(SPARK_DIRECTORY) SOWSTREAM_CACHE=$(CURDIR)/$(SPARK_DIRECTORY)-cache)
 # More for pytest: make test ARGS="tests/merge -x"
 ARGS ?=
 # What random tests of `make test-random` begin with: another number each time, shown, or the one given.
@@ -95,9 +97,9 @@ program: $(DEV) ## run a program of tests/programs, such as NAME=faults ARGS="--
 
 # With PYSPARK these are the tests of the modes in which Spark runs, and then all that do not take long.
 test-spark: $(DEV) $(SPARK_DIRECTORY) ## run Spark's long tests, some of which kill it in the midst of what it writes; PYSPARK=4.2.0 runs the modes and the short tests on that version
-	$(BIN)/python -m processor.trial.broker
-	$(if $(PYSPARK),PYTHONPATH=$(CURDIR)/$(SPARK_DIRECTORY)) $(BIN)/pytest -m long tests/spark$(if $(PYSPARK),/test_modes.py) $(ARGS)
-	$(if $(PYSPARK),PYTHONPATH=$(CURDIR)/$(SPARK_DIRECTORY) $(BIN)/pytest tests/spark $(ARGS))
+	$(SPARK_ENVIRONMENT) $(BIN)/python -m processor.trial.broker
+	$(SPARK_ENVIRONMENT) $(BIN)/pytest -m long tests/spark$(if $(PYSPARK),/test_modes.py) $(ARGS)
+	$(if $(PYSPARK),$(SPARK_ENVIRONMENT) $(BIN)/pytest tests/spark $(ARGS))
 
 .venv/.pyspark-%: | $(DEV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@ pyspark==$*
