@@ -81,8 +81,9 @@ def run(plan: Plan, bootstrap: str, directory: Path, name: str, report: Callable
         sow, deltas = world.read("sow"), world.read("delta")
     finally:
         world.close()
+    allowed = {"may_repeat": may_repeat, "may_expire_in_vain": plan.guarantee == "at_least_once"}
     wrong = [f"{role}: {line}" for role, records in (("sow", sow), ("delta", deltas))
-             for line in repeated_versions(records, may_repeat=may_repeat)]  # fmt: skip
+             for line in repeated_versions(records, **allowed)]  # fmt: skip
     lives, expired = lives_of(deltas)
     figures = (
         f"{lives:,} lives, {expired:,} of them expired, {len(deltas):,} versions in "

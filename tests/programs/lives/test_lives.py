@@ -37,6 +37,15 @@ def test_a_record_may_come_again_as_it_was_where_that_is_allowed():
     assert repeated_versions([*seen(1), *seen(1, value=b"[]")], may_repeat=True) != []
 
 
+def test_a_life_may_go_on_after_an_end_by_the_clock_where_that_is_allowed():
+    """The end alone may be followed by another record with its version, and not a record by an end."""
+    [end] = [one._replace(headers=one.headers | {"kind": "expire"}) for one in seen(1)]
+    [update] = seen(1, value=b"[]")
+    assert repeated_versions([end, update], may_repeat=True, may_expire_in_vain=True) == []
+    assert repeated_versions([end, update], may_repeat=True) != []
+    assert repeated_versions([update, end], may_repeat=True, may_expire_in_vain=True) != []
+
+
 @pytest.mark.broker
 @pytest.mark.parametrize("guarantee", ["exactly_once", pytest.param("at_least_once", marks=pytest.mark.long)])
 def test_no_version_comes_twice_while_workers_are_killed(
