@@ -31,10 +31,9 @@ _TRIES_MAX = 3  # Of a start on one client while other brokers answer: its coord
 _LINE_INTERVAL_S = 60.0
 _ABORT_LIMIT_S = 2.0  # Closing must not take long; the broker rolls an open transaction back.
 _SETTLE_S = (0.008, 0.020)
-"""Time in which most brokers have written the end of a transaction to its partitions, at least and at most. They refuse
-the next one until then, and librdkafka asks again after 20 ms only. Where commits take longer, the broker is busy, and
-fewer transactions keep it less so: with three stages on two cores, 1,000 records a second took 0.6 of the time."""
-_SETTLE_SHARE = 2.0  # Of the time of the last commit.
+"""Time in which most brokers have written the end of a transaction to its partitions, at least and at most: twice that
+of its commit. They refuse the next one until then, and librdkafka asks again after 20 ms only. A busy broker takes long
+to commit, and fewer transactions keep it less so: with three stages on two cores a record took 0.6 of the time."""
 _LATE_S = 1.0  # A commit's last try has ended this long after its deadline, unless librdkafka forgot its limit.
 
 
@@ -273,8 +272,7 @@ class TransactionalProducer:
         except TimeoutError as error:
             raise ProducerLost(f"commit ({self.transactional_id}): {error}") from error
         self._ended(producer)
-        least_s, most_s = _SETTLE_S
-        self._settled_s = time.monotonic() + min(max(least_s, _SETTLE_SHARE * self._commit_seconds), most_s)
+        self._settled_s = time.monotonic() + min(max(_SETTLE_S[0], 2 * self._commit_seconds), _SETTLE_S[1])
         return self._commit_seconds
 
     def abort(self) -> bool:
