@@ -30,12 +30,15 @@ from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, broker, 
 STREAMS = "4.3.1"
 """The version of Kafka Streams to compare with."""
 TRANSACTION_RECORDS = 100_000
+PLAIN_BYTES = 230
+"""About the size of a record with its shortest notes."""
 
 
 def main() -> None:
     """Load the topic once, then run the rounds and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--record-bytes", type=int, default=PLAIN_BYTES, help="about the size of a record")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="of Kafka Streams")
     parser.add_argument("--warm", action="store_true", help="restarts: after a close, and after a kill")
@@ -53,7 +56,7 @@ def main() -> None:
         admin.create(topics)
         cleanup.callback(admin.delete, [topic.name for topic in topics])
         print_progress(f"loading {arguments.records:,} records")
-        load(bootstrap, name, arguments.records)
+        load(bootstrap, name, arguments.records, arguments.record_bytes)
         if arguments.warm:
             restarts(name, settings, arguments.rounds)
             return
@@ -72,7 +75,7 @@ def main() -> None:
     write(arguments.json, {"sowstream": ours, "Kafka Streams": theirs})
 
 
-def load(bootstrap: str, name: str, count: int) -> None:
+def load(bootstrap: str, name: str, count: int, record_bytes: int) -> None:
     """Write a SOW topic as a worker does, each key once, in a seeded order."""
     topic = f"{name}.sow"
     group = LogReader({"bootstrap.servers": bootstrap}, group=f"{name}.{name}")
@@ -80,6 +83,8 @@ def load(bootstrap: str, name: str, count: int) -> None:
     keys = list(range(count))
     rng.shuffle(keys)
     headers = [[("version", b"%d" % version)] for version in range(1, 8)]
+    more = max(0, record_bytes - PLAIN_BYTES)
+    text = rng.randbytes(500_000 + more).hex().encode()  # Each record has another part of it.
     producer = TransactionalProducer(
         {"bootstrap.servers": bootstrap},
         transactional_id=f"{topic}.load",
@@ -90,10 +95,11 @@ def load(bootstrap: str, name: str, count: int) -> None:
     for begin in range(0, count, TRANSACTION_RECORDS):
         parts: list[list[Any]] = [[] for _ in range(PARTITIONS)]
         for number, key in enumerate(keys[begin : begin + TRANSACTION_RECORDS], begin):
+            notes = b"x" * 40 + text[number % 1_000_000 : number % 1_000_000 + more]
             value = (
                 b'{"id":%d,"status":"new","symbol":"SYM%d","qty":%d,"price":%.14f,"notes":"%s","customer":'
                 b'{"name":"c%d","tier":%d,"address":{"zip":%d}},"tags":["a","b","c"],"ts":%d}'
-                % (key, key % 500, number % 1000, rng.random() * 100, b"x" * 40, key, key % 5, key % 99_999, number)
+                % (key, key % 500, number % 1000, rng.random() * 100, notes, key, key % 5, key % 99_999, number)
             )
             parts[key % PARTITIONS].append((b"%d" % key, value, headers[number % 7]))
         for partition, part in enumerate(parts):
