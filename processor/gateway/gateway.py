@@ -294,12 +294,13 @@ class Gateway:
             for feed in self.feeds.values():
                 feed.punctuate(now_ms)
             waiting, self.waiting = self.waiting, []
-            reading = dict.fromkeys([session for session in waiting if session.is_catching_up])
-            if reading:
-                waiting = [session for session in waiting if session not in reading]
-            await self._flush(waiting)
-            self._catch_up(list(reading))  # Updates first: the others take turns.
-            del waiting, reading
+            live: list[Waiting] = []
+            reading: list[Waiting] = []
+            for session in waiting:
+                (reading if session.is_catching_up else live).append(session)
+            await self._flush(live)
+            self._catch_up(reading)  # Updates first: the others take turns.
+            del waiting, live, reading
             await asyncio.sleep(max(0.001, _TICK_S - (loop.time() - began_s)))
 
     def _catch_up(self, reading: list[Waiting]) -> None:

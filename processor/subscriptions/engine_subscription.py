@@ -73,12 +73,8 @@ class EngineSubscription:
         """Time for which updates of a key are held; None: as long as the subscriber has no room for them."""
         self._always_holds = conflation == "auto" or self.interval_ms is not None
         self._never_holds = conflation == "none"
-        self._is_plain = (
-            grouping is None
-            and self.builder.builds_deltas
-            and not self._always_holds
-            and isinstance(focus, MatchingFocus)
-        )
+        is_plain = grouping is None and self.builder.builds_deltas and not self._always_holds
+        self._plain_focus = focus if is_plain and isinstance(focus, MatchingFocus) else None
         self._bases = DeltaBases()
         self._buffer: ConflationBuffer | GroupBuffer = (
             GroupBuffer(topic, self.builder, spec.options.conflation_key, find, spec.entitlement)
@@ -146,8 +142,8 @@ class EngineSubscription:
         Raises:
             SowstreamError: as `changes`.
         """
-        focus = self.focus
-        if not self._is_plain or len(self._buffer) or not isinstance(focus, MatchingFocus) or not focus.keeps(update):
+        focus = self._plain_focus
+        if focus is None or len(self._buffer) or not focus.keeps(update):
             return None
         return self._delta(update)
 

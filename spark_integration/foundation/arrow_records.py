@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate, chain, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,10 +44,13 @@ def arrow_type(kind: DataType) -> pa.DataType:
     """The Arrow type of a Spark type, with instants in UTC."""
     from pyspark.sql.pandas.types import to_arrow_type  # noqa: PLC0415 - a merge does without
 
-    # Before Spark 4.2 instants are in UTC without being asked.
-    has_zone = "timezone" in inspect.signature(to_arrow_type).parameters
-    utc: dict[str, Any] = {"timezone": "UTC"} if has_zone else {}
-    return to_arrow_type(kind, **utc)
+    return to_arrow_type(kind, **_utc(to_arrow_type))
+
+
+@cache
+def _utc(to_arrow_type: Callable[..., pa.DataType]) -> dict[str, Any]:
+    """The argument for instants in UTC; before Spark 4.2 they are so without being asked."""
+    return {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_type).parameters else {}
 
 
 def records(batch: pa.RecordBatch) -> list[Record]:

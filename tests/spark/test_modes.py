@@ -1,6 +1,6 @@
-"""Where Spark runs: the functions in one process, on two executors, on a standalone cluster, and on Spark Connect.
+"""The functions give the same results in one process, on two executors, on a standalone cluster and on Spark Connect.
 
-All of them with another PySpark: `make test-spark PYSPARK=4.1.1 ARGS="-m long tests/spark/test_modes.py"`.
+With another PySpark: `make test-spark PYSPARK=4.2.0`.
 """
 
 from __future__ import annotations

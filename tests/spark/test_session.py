@@ -206,7 +206,7 @@ def test_an_explicit_argument_wins_over_spark_submit(spark, tmp_path: Path) -> N
 @pytest.mark.spark
 @pytest.mark.long
 def test_spark_submit_without_the_connector_is_an_error(tmp_path: Path) -> None:
-    """Where `spark-submit` has started Spark without the connector, the error names the argument to add."""
+    """The error names the argument to add, if `spark-submit` has started Spark without the connector."""
     # `spark-submit` passes the program's output on, and may end before it has read the last of it.
     file = tmp_path / "error"
     lines = APP.strip().replace("\n", "\n    ")

@@ -126,9 +126,10 @@ class Partners:
         answer = self._answers.get(group)
         if answer is None:
             answer = self._read(group)
-            self._bytes += len(group) + len(answer) + _ANSWER_BYTES
-            if self._bytes > PARTNERS_BYTES_MAX:
-                self._answers, self._bytes = {}, len(group) + len(answer) + _ANSWER_BYTES
+            size = len(group) + len(answer) + _ANSWER_BYTES
+            if self._bytes + size > PARTNERS_BYTES_MAX:
+                self._answers, self._bytes = {}, 0
+            self._bytes += size  # Counted until all are forgotten, also after a change.
             self._answers[group] = answer
         return answer
 

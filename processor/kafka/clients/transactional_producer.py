@@ -31,9 +31,8 @@ _TRIES_MAX = 3  # Of a start on one client while other brokers answer: its coord
 _LINE_INTERVAL_S = 60.0
 _ABORT_LIMIT_S = 2.0  # Closing must not take long; the broker rolls an open transaction back.
 _SETTLE_S = (0.008, 0.020)
-"""Time in which most brokers have written the end of a transaction to its partitions, at least and at most: twice that
-of its commit. They refuse the next one until then, and librdkafka asks again after 20 ms only. A busy broker takes long
-to commit, and fewer transactions keep it less so: with three stages on two cores a record took 0.6 of the time."""
+"""Time in which most brokers have written the end of a transaction, at least and at most: twice that of its commit.
+They refuse the next one until then; librdkafka asks again after 20 ms only, and few of them spare a busy broker."""
 _LATE_S = 1.0  # A commit's last try has ended this long after its deadline, unless librdkafka forgot its limit.
 
 

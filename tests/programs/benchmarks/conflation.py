@@ -20,8 +20,9 @@ from processor.kafka.clients.log_reader import LogReader
 from tests.endtoend.oracle import Seen, last_per_key, replay
 from tests.programs.benchmarks.conflation_feed import load
 from tests.programs.benchmarks.conflation_pending import Quiet, pending_bytes, quiet
-from tests.programs.benchmarks.conflation_programs import compiled, sowstream, suppress, underlying
+from tests.programs.benchmarks.conflation_programs import PEER, sowstream, suppress, underlying
 from tests.programs.benchmarks.figures import write
+from tests.programs.benchmarks.peers import compiled
 from tests.programs.benchmarks.throughput import (
     PARTITIONS,
     TIMEOUT_S,
@@ -78,7 +79,7 @@ def main() -> None:
     with broker(arguments.bootstrap) as bootstrap, contextlib.ExitStack() as cleanup:
         directory = Path(tempfile.mkdtemp(prefix="sowstream-bench-"))
         cleanup.callback(shutil.rmtree, directory, ignore_errors=True)
-        streams = None if arguments.alone else compiled(directory)
+        streams = None if arguments.alone else compiled(directory, PEER)
         family = cleanup.enter_context(underlying(bootstrap, directory, arguments.interval))
         print_progress(f"loading {arguments.records:,} updates of {arguments.keys:,} keys")
         began_ms = (time.time() + (-BEHIND_S if arguments.behind else AHEAD_S)) * 1000

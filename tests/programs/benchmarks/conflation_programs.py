@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,8 +19,7 @@ from processor.kafka.admin.admin import Admin
 from processor.runtime.worker import os_process
 from processor.topics.family import family_specs
 from processor.trial.broker.java import find_java
-from tests.programs.benchmarks.restore import streams_jars
-from tests.programs.benchmarks.throughput import PARTITIONS, free_port, print_progress
+from tests.programs.benchmarks.throughput import PARTITIONS, free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,17 +89,6 @@ def sowstream(family: Underlying) -> Iterator[Running]:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
         admin.delete([topic.name for topic in topics])
-
-
-def compiled(directory: Path) -> str | None:
-    """The class path of Kafka Streams' program; None, after a message, if there is no compiler."""
-    if (compiler := shutil.which("javac")) is None:
-        print_progress("no javac here: without Kafka Streams")
-        return None
-    jars = streams_jars()
-    program = Path(__file__).with_name(f"{PEER}.java")
-    subprocess.run([compiler, "-cp", jars, "-d", directory, program], check=True)
-    return f"{directory}:{jars}"
 
 
 @contextlib.contextmanager

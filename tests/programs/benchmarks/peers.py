@@ -33,7 +33,7 @@ _QUIX_PART = 10
 
 def kafka_streams(directory: Path, guarantee: str = "exactly_once_v2", options: Sequence[str] = ()) -> Run | None:
     """A run of Kafka Streams, one thread, with these options for Java; None if there is no Java compiler."""
-    if (order := _java_order(directory, "KafkaStreamsMerge.java", options)) is None:
+    if (order := _java_order(directory, "KafkaStreamsMerge", options)) is None:
         return None
     return partial(_run, directory, order, guarantee, 1)
 
@@ -61,7 +61,7 @@ def kafka_streams_view(
     Yields:
         None if there is no Java compiler.
     """
-    if (order := _java_order(directory, "KafkaStreamsView.java")) is None:
+    if (order := _java_order(directory, "KafkaStreamsView")) is None:
         yield None
         return
     output = f"streams_{uuid.uuid4().hex[:6]}"
@@ -112,14 +112,22 @@ def _run(
         return Figure(count / result["seconds"], result["cpu_s"] / count * 1e6)
 
 
-def _java_order(directory: Path, program: str, options: Sequence[str] = ()) -> list[str] | None:
-    """Compile a program of Kafka Streams; returns how to run it, None if there is no Java compiler."""
+def compiled(directory: Path, program: str) -> str | None:
+    """Compile a program of Kafka Streams; returns its class path, None, after a message, if there is no compiler."""
     if (compiler := shutil.which("javac")) is None:
         print_progress("no javac here: without Kafka Streams")
         return None
     jars = streams_jars()
-    subprocess.run([compiler, "-cp", jars, "-d", directory, Path(__file__).with_name(program)], check=True)
-    return [str(find_java()), "-Xmx2G", *options, "-cp", f"{directory}:{jars}", program.removesuffix(".java")]
+    source = Path(__file__).with_name(f"{program}.java")
+    subprocess.run([compiler, "-cp", jars, "-d", directory, source], check=True)
+    return f"{directory}:{jars}"
+
+
+def _java_order(directory: Path, program: str, options: Sequence[str] = ()) -> list[str] | None:
+    """Compile a program of Kafka Streams; returns how to run it, None if there is no Java compiler."""
+    if (class_path := compiled(directory, program)) is None:
+        return None
+    return [str(find_java()), "-Xmx2G", *options, "-cp", class_path, program]
 
 
 @contextlib.contextmanager

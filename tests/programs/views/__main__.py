@@ -15,7 +15,7 @@ from processor.trial.broker import EmbeddedBroker
 from tests.builtin.view.bugs import OF_GROUPS, OF_JOINS
 from tests.builtin.view.histories import History
 from tests.builtin.view.join_chain import JoinHistory
-from tests.programs.views.benchmark import PARTS, Benchmark
+from tests.programs.views.benchmark import PARTS, RATIOS, Benchmark
 from tests.programs.views.kills import kills
 from tests.programs.views.many_histories import histories
 from tests.programs.views.stage_cost import stage_costs
@@ -38,7 +38,7 @@ def main() -> int:
     speed.add_argument("--records", type=int, default=1_000_000, help="updates for the throughput")
     speed.add_argument("--keys", type=int, default=100_000)
     speed.add_argument("--groups", type=int, default=1_000, help="also the partners of a join")
-    speed.add_argument("--kind", choices=["sums", "extremes", "join"], default="sums", help="of the throughput")
+    speed.add_argument("--kind", choices=list(RATIOS), default="sums", help="of the throughput")
     speed.add_argument("--rounds", type=int, default=1, help="of the throughput")
     speed.add_argument("--build-records", type=int, default=10_000_000)
     speed.add_argument("--references", type=int, default=100_000, help="rows that refer to one lookup record")
