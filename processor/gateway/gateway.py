@@ -294,13 +294,11 @@ class Gateway:
             for feed in self.feeds.values():
                 feed.punctuate(now_ms)
             waiting, self.waiting = self.waiting, []
-            live: list[Waiting] = []
-            reading: list[Waiting] = []
-            for session in waiting:
-                (reading if session.is_catching_up else live).append(session)
-            await self._flush(live)
+            # No loop of its own: its variable would keep the last session, however long ago its connection ended.
+            reading = [session for session in waiting if session.is_catching_up]
+            await self._flush([session for session in waiting if not session.is_catching_up] if reading else waiting)
             self._catch_up(reading)  # Updates first: the others take turns.
-            del waiting, live, reading
+            del waiting, reading
             await asyncio.sleep(max(0.001, _TICK_S - (loop.time() - began_s)))
 
     def _catch_up(self, reading: list[Waiting]) -> None:
