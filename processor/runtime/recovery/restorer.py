@@ -55,9 +55,10 @@ _DAMAGES_MAX = 3
 class Restorer:
     """Restores partitions while ready partitions go on. One thread only.
 
-    A partition is ready when the end-of-partition events of its SOW topic, its mark topic and its table reach the true
-    ends. These are asked for after the group's committed input offset is known, because offset, records and marks are
-    committed in one transaction. A partition that cannot be restored is held, and delays no other.
+    A partition is ready when its SOW topic, its mark topic and its table have been read to their true ends: to a record
+    there or behind, or to an end-of-partition event, as the last offsets may have no record. The ends are asked for
+    after the group's committed input offset is known, because offset, records and marks are committed in one
+    transaction. A partition that cannot be restored is held, and delays no other.
     """
 
     def __init__(
@@ -256,7 +257,7 @@ class Restorer:
             job = self._jobs.get(partition)
             if job is not None and topic in job.logs:
                 with self._repair(job):
-                    self._apply_batch(job, job.logs[topic], messages)
+                    self._apply_batch(job, job.logs[topic], messages, ready)
         for topic, partition, end in read.ends:
             job = self._jobs.get(partition)
             part = None if job is None else job.logs.get(topic)
@@ -311,8 +312,10 @@ class Restorer:
         self.remove(job.task.partition)
         self.on_held(job.task, error)
 
-    def _apply_batch(self, job: RestoreJob, part: LogReplay, messages: list[Message]) -> None:
-        """Apply a batch of one log."""
+    def _apply_batch(
+        self, job: RestoreJob, part: LogReplay, messages: list[Message], ready: list[tuple[Task, int]]
+    ) -> None:
+        """Apply a batch of one log, which may complete it."""
         part.take_messages(messages)
         job.read += len(messages)
         job.sow_read += len(messages) * (part.topic == self._sow)
@@ -323,6 +326,9 @@ class Restorer:
         if now_s - job.logged_s > _LOG_INTERVAL_S:
             job.logged_s = now_s
             log_restoring(part)
+        # The topic of a table has other writers: while records come all the time, no end of the partition is reported.
+        if part.position >= part.target and not part.is_complete:
+            self._finish(job, part, part.position, ready)
 
     def _finish(self, job: RestoreJob, part: LogReplay, end: int, ready: list[tuple[Task, int]]) -> None:
         """Complete a log; with the last one the task is ready."""

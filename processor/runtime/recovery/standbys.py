@@ -49,16 +49,19 @@ class _Standby:
     end: int
     """The end of its partition in the topic when the standby began."""
     current_s: float
-    """Time at which it was last complete, or began."""
+    """Time at which it was last known to be complete, or began."""
     is_current: bool = False
     """True if it was complete at the last check."""
     has_been_current: bool = False
     """True if it was ever complete."""
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Apply the next messages of the topic."""
+        """Apply the next messages of the topic, which were all there are when the last of them was written."""
         self.is_current = False
         self.log.take_messages(messages)
+        # While records come all the time, no end of the partition is reported.
+        age_s = max(0.0, time.time() - messages[-1].timestamp()[1] / 1000)
+        self.current_s = max(self.current_s, time.monotonic() - age_s)
 
     def reach(self, end: int) -> None:
         """Note that all records before this offset were taken."""

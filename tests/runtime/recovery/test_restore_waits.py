@@ -18,7 +18,7 @@ from processor.errors import PartitionHeld
 from processor.hosting.pipeline import Pipeline
 from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
-from processor.kafka.clients.log_reader import LogReader, Position
+from processor.kafka.clients.log_reader import LogReader, Position, ReadResult
 from processor.runtime.recovery import job
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
@@ -291,3 +291,20 @@ def test_a_renewed_reader_continues_at_its_positions(restoring: Restoring) -> No
 
     until(has_ended, lambda: (seen, ends), pause_s=0)
     assert sorted(seen) == [(0, 0), (0, 2), (0, 4), (0, 6), (0, 8), (0, 10), (1, 0)]
+
+
+def test_records_that_come_all_the_time_do_not_keep_a_restore_from_its_end(
+    restoring: Restoring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A view's table is restored from a topic that others write: Kafka reports no end of a partition without a pause."""
+    read = restoring.reader.read
+
+    def read_without_ends(records_max: int, timeout_s: float) -> ReadResult:
+        restoring.begin(0)
+        restoring.writer.commit_transaction(120)
+        return ReadResult(read(records_max, timeout_s).messages, [])
+
+    monkeypatch.setattr(restoring.reader, "read", read_without_ends)
+    restoring.add(0)
+    restoring.until(lambda: restoring.ready)
+    assert (restoring.ready, restoring.held) == ({0: 0}, [])

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from processor.errors import BrokerUnavailable, StateDamaged, StateLocked
 from processor.kafka.admin.admin import Admin
-from processor.kafka.clients.log_reader import LogReader
+from processor.kafka.clients.log_reader import LogReader, ReadResult
 from processor.runtime.recovery import standbys
 from processor.runtime.recovery.standbys import Standbys
 from processor.store.layered_state import LayeredState
@@ -236,4 +236,18 @@ def test_a_quiet_standby_stays_young(shelf: Shelf) -> None:
     shelf.standbys._confirm_s, kept.current_s = 0.0, kept.current_s - DAY_S / 2
     shelf.standbys.advance()
     assert kept.state.store.progress().applied_at_ms > written_ms
+    assert time.monotonic() - kept.current_s < DAY_S / 4
+
+
+def test_a_standby_of_a_busy_partition_stays_young(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka reports no end of a partition while records come without a pause: a new record is the sign of its age."""
+    shelf.standbys.update({0}, ())
+    shelf.advance_to_end(0)
+    kept, reader = shelf.standbys._kept[0], shelf.standbys._reader
+    assert reader is not None
+    read = reader.read
+    monkeypatch.setattr(reader, "read", lambda *limits: ReadResult(read(*limits).messages, []))
+    kept.current_s -= DAY_S / 2
+    shelf.write({b"b": b"1"})
+    until(lambda: shelf.standbys.advance() or b"b" in held(kept.state), "the record", pause_s=0)
     assert time.monotonic() - kept.current_s < DAY_S / 4
