@@ -212,8 +212,8 @@ class World:
                     return False
         return True
 
-    def wait(self, reached: Callable[[], bool], what: str) -> None:
-        """Wait for a condition; a worker that ended unexpectedly is an error at once."""
+    def wait(self, reached: Callable[[], bool], what: str, *, patience_s: float = 0.0) -> None:
+        """Wait for a condition as `until` does; a worker that ended unexpectedly is an error at once."""
 
         def is_reached() -> bool:
             if reached():
@@ -222,7 +222,7 @@ class World:
                 assert worker.is_expected_to_end or worker.process.poll() is None, worker.log()
             return False
 
-        until(is_reached, lambda: f"{what}\n{self.workers[-1].log()}", pause_s=0.1)
+        until(is_reached, lambda: f"{what}\n{self.workers[-1].log()}", pause_s=0.1, patience_s=patience_s)
 
     def outlive(self, victim: Worker, is_over: Callable[[], bool], *, dies: bool, **another: Any) -> None:
         """Wait until a worker has died of a failure, and start another one; or until it goes on to the end by itself.

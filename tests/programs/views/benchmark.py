@@ -22,7 +22,6 @@ from confluent_kafka import Producer
 
 from processor.config import RuntimeConfig
 from processor.trial.bench.result import percentile
-from tests.endtoend import world as world_module
 from tests.endtoend.world import World
 from tests.programs.benchmarks.peers import kafka_streams_view
 from tests.programs.views.latency import Feed, Watch, hop_times
@@ -82,7 +81,6 @@ class Benchmark:
         self._settings = {"partial_aggregation": is_combined}
         self._bootstrap, self._directory, self._say = bootstrap, directory, say
         self._keys, self._groups, self._processes = keys, groups, processes
-        world_module.PATIENCE_S = _LIMIT_S
 
     def throughput(self, records: int, kind: str = "sums", rounds: int = 1) -> None:
         """Updates a second of a view that runs, and of Kafka Streams, in turn.
@@ -151,7 +149,7 @@ class Benchmark:
             watch.count()
             return all(row.items() <= watch.rows.get(key, {}).items() for key, row in rows.items())
 
-        world.wait(are_there, "the rows of all records")
+        world.wait(are_there, "the rows of all records", patience_s=_LIMIT_S)
 
     def build(self, records: int) -> None:
         """Seconds for the rows of a view over a topic that has so many records, each under a key of its own.
@@ -246,13 +244,15 @@ class Benchmark:
             self._write(f"{name}.sow", bodies)
             viewer = world.start("view", view, program=["tests.programs.views.timed_view", str(file)], is_forked=False)
             watch = Watch(self._bootstrap, f"{view}.delta", "id")
-            world.wait(lambda: watch.count() >= references, "the view having all rows")
+            world.wait(lambda: watch.count() >= references, "the view having all rows", patience_s=_LIMIT_S)
             feed = Feed(self._bootstrap, f"{name}.sow", 1_000, 1_000, is_sow=True, by="id")
             feed.warm_up(watch, world)
             self._write(f"{lookup}.sow", iter([("big", {"id": "big", "name": "after"})]))
             began_s, before = time.monotonic(), watch.count("after")
             delays_s = feed.run(watch, max(10.0, references / 10_000), rate)
-            world.wait(lambda: watch.count("after") - before >= references, "all rows following")
+            world.wait(
+                lambda: watch.count("after") - before >= references, "all rows following", patience_s=_LIMIT_S
+            )
             took_s = watch.last_s("after") - began_s
             viewer.stop()
         finally:
