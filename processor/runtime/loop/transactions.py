@@ -71,16 +71,13 @@ SPACING_S: Final = 0.025
 """Least time from a commit to one of punctuation work. With 6,500 deliveries a second, on two cores shared with the
 broker, it halves the number of commits and saves a fifth of the broker's CPU time."""
 
-CAUGHT_UP_S: Final = 0.05
-"""Most time for which a thread that has caught up leaves a transaction open. One that is behind needs all its time."""
-
 
 class CommitPolicy:
     """Decides when to commit. It reads no clock: times are arguments.
 
     A transaction costs tens of milliseconds, regardless of its size. A thread that mostly waits for input commits as
-    soon as no input waits, which keeps latency near the cost of a commit. A busy thread lets the transaction grow, which
-    keeps that cost small: up to the interval while input waits, and up to `CAUGHT_UP_S` otherwise. The outcome of punctuation is urgent: it is committed as soon as no input
+    soon as no input waits, which keeps latency near the cost of a commit. A busy thread lets the transaction grow up to
+    the interval, which keeps that cost small. The outcome of punctuation is urgent: it is committed as soon as no input
     waits, but not more often than `SPACING_S`, because it arrives in drops that would each get their own transaction.
     """
 
@@ -123,7 +120,7 @@ class CommitPolicy:
             return math.inf
         due_s = self._urgent_from_s
         if not self._is_urgent:
-            due_s = self._first_s + min(self._interval_s, CAUGHT_UP_S, self._worked_s * 2)
+            due_s = self._first_s + min(self._interval_s, self._worked_s * 2)
         return max(0.0, due_s - now_s)
 
     def committed(self, now_s: float) -> None:
