@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from processor.api import Outgoing
 
 
-REFERENCES_MAX: Final = 500
-"""References of one turn: a few milliseconds."""
+REFERENCES_MAX: Final = 250
+"""References of one turn: a few milliseconds here, and twenty where the rows are written."""
 
-TURN_MS: Final = 100
+TURN_MS: Final = 50
 """Time for which that is enough. References go at 5,000 a second at most: more would queue up before the last stage,
 and the changes of other rows behind them."""
 

@@ -247,12 +247,11 @@ class Benchmark:
             world.wait(lambda: watch.count() >= references, "the view having all rows", patience_s=_LIMIT_S)
             feed = Feed(self._bootstrap, f"{name}.sow", 1_000, 1_000, is_sow=True, by="id")
             feed.warm_up(watch, world)
+            feed.run(watch, _WARM_UP_S, rate)
             self._write(f"{lookup}.sow", iter([("big", {"id": "big", "name": "after"})]))
             began_s, before = time.monotonic(), watch.count("after")
             delays_s = feed.run(watch, max(10.0, references / 10_000), rate)
-            world.wait(
-                lambda: watch.count("after") - before >= references, "all rows following", patience_s=_LIMIT_S
-            )
+            world.wait(lambda: watch.count("after") - before >= references, "all rows following", patience_s=_LIMIT_S)
             took_s = watch.last_s("after") - began_s
             viewer.stop()
         finally:
