@@ -52,6 +52,12 @@ class BuiltinContext(Context, Protocol):
             TypeError, ValueError, UndeclaredOutput: as `put`; then no record is written.
         """
 
+    def skip_to(self, offset: int) -> None:
+        """Go on with the input at an offset, if it is behind the next record; `punctuate` calls it.
+
+        A view calls it that has taken all records before that offset from its table.
+        """
+
 
 def builtin_context(context: Context) -> BuiltinContext:
     """Return the context of a built-in processor with all of its members; the same object."""

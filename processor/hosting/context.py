@@ -103,6 +103,7 @@ class TaskContext:
         self.held_offset: int | None = None
         self.paused_offset: int | None = None
         self.stopped_offset: int | None = None
+        self.skipped_offset = 0
         self.note = noted  # Until the next `hold`.
         self.gauges: dict[str, float] = {}
         self.observed: defaultdict[str, Timing] = defaultdict(Timing)
@@ -211,6 +212,10 @@ class TaskContext:
     def resume(self) -> None:
         """Take records again."""
         self.paused_offset = None
+
+    def skip_to(self, offset: int) -> None:
+        """Go on with the input at an offset."""
+        self.skipped_offset = offset
 
     def count(self, event: str, amount: int = 1) -> None:
         """Count an event."""

@@ -203,7 +203,7 @@ class HostedProcessor:
         return self._suspects.share(records, records_max)
 
     def punctuate(self) -> bool:
-        """Call the processor's `punctuate`; returns whether it has more work to do at once.
+        """Call the processor's `punctuate`, which may move `next_offset`; returns whether it has more work to do at once.
 
         Raises:
             PartitionHeld: it raised, forwarded a record that its topic does not take, or reads a topic that has moved.
@@ -235,6 +235,9 @@ class HostedProcessor:
             raise self._held_by(large)
         if self.waiting.records:  # A life that begins or ends is an output.
             context.lives.settle(self.next_offset)
+        if context.skipped_offset > self.next_offset:
+            self.left, self.is_backlogged = (), False
+            self.next_offset = context.lives.next_offset = context.skipped_offset
         return has_more
 
     def flush(self) -> None:

@@ -136,6 +136,7 @@ class ViewPartialAggregate(Processor):
         self._has_come = self._has_come or is_at_end  # Compaction may have removed the last of them.
         if not self._is_built:
             self._build_some()
+            self._skip_known()
         elif not self._knows_sent and self._has_come:
             self._read_sent()
         elif self._unsent and self._has_come:
@@ -215,6 +216,16 @@ class ViewPartialAggregate(Processor):
         self._after = None if self._is_built else rows[-1][0]
         self._changed = {}  # The parts of all groups will be sent.
         self._limit_groups()
+
+    def _skip_known(self) -> None:
+        """Leave out the records that a new view has counted from its table, unless one of them could not be read.
+
+        They would be read a second time only to reject such a record.
+        """
+        is_new = self._is_built and not self._has_come and not self._context.state.scan(None, 1)
+        if is_new and not self._former.has_failed:
+            builtin_context(self._context).skip_to(self._context.table_until)
+            self._has_come = True
 
     def _part_of(self, key: bytes) -> Contribution | None:
         """Return the part of a group; None: it has no members."""

@@ -150,15 +150,19 @@ class Source:
 
 
 class FormerSource(Source):
-    """Reads former states of records: those that cannot be read were rejected when they came."""
+    """Reads former states of records: those that cannot be read were rejected when they came, or will be."""
+
+    has_failed = False
+    """True if one of them could not be read."""
 
     def attempt(self, record: Record, call: Callable[[], Value], otherwise: Value = None) -> Value:  # noqa: ARG002
-        """Return the value of a call, or another one if it raises."""
+        """Return the value of a call, or another one if it raises: then `has_failed` is set."""
         try:
             return call()
         except (PartitionHeld, Stop):
             raise
         except Exception:  # noqa: BLE001 - as when the record came
+            self.has_failed = True
             return otherwise
 
 

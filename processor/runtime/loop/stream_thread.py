@@ -201,12 +201,12 @@ class StreamThread:
         began_s += self._emit()
         emitted, self._has_more = 0, False
         for task in self._running():
-            was_paused = task.is_paused
+            was_paused, next_offset = task.is_paused, task.next_offset
             # While the input is paused, the work is that of the record at which it is.
             with self.call.of(task, task.next_offset if was_paused else task.committed_offset):
                 self._has_more |= task.punctuate()
             emitted += self._send(task)
-            if was_paused and not task.is_paused:
+            if (was_paused and not task.is_paused) or task.next_offset > next_offset:
                 self._consumer.begin(task.partition, task.next_offset)
         self._read_max = self._runtime.batch_records_max
         if self._has_more:  # No more is read between two pieces than a piece emits, so that neither delays the other.

@@ -122,6 +122,26 @@ def test_unreadable_record_is_rejected_and_counts_nowhere() -> None:
     assert chain.rows()["ann"]["qty"] == 2
 
 
+@pytest.mark.usefixtures("is_compiled")
+@pytest.mark.parametrize("has_unreadable", [False, True])
+def test_new_view_reads_its_backlog_once(has_unreadable: bool) -> None:
+    """Its table has the records; they are read again only if one of them is to be rejected."""
+    chain = AggregateChain(VIEW, inputs=1, partitions=1)
+    (split,) = chain.splits
+    values = [b'{"customer":"ann","qty":1}'] * 10 + [b"{"] * has_unreadable
+    for number, value in enumerate(values):
+        split.append_input(b"k%d" % number, value, [("version", b"1")])
+    split.crash(feed=False)  # The table is restored to the end.
+    split.advance_time(1)
+    assert split._task.next_offset == (0 if has_unreadable else 10)
+    chain.run()
+    assert split.rejections == ({"undecodable": 1} if has_unreadable else {})
+    assert chain.rows()["ann"]["n"] == 10
+    chain.put(0, "k3", {"customer": "bob", "qty": 2})
+    chain.run()
+    assert {group: row["n"] for group, row in chain.rows().items() if row} == {"ann": 9, "bob": 1}
+
+
 def test_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A history differs from its oracle if former states stay in their groups."""
     monkeypatch.setattr(partial_aggregate, "has_compiled", False)
