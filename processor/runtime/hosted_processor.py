@@ -203,7 +203,7 @@ class HostedProcessor:
         return self._suspects.share(records, records_max)
 
     def punctuate(self) -> bool:
-        """Call the processor's `punctuate`, which may move `next_offset`; returns whether it has more work to do at once.
+        """Call the processor's `punctuate`, which may move `next_offset`; returns whether it has more to do at once.
 
         Raises:
             PartitionHeld: it raised, forwarded a record that its topic does not take, or reads a topic that has moved.

@@ -296,7 +296,7 @@ def test_a_renewed_reader_continues_at_its_positions(restoring: Restoring) -> No
 def test_records_that_come_all_the_time_do_not_keep_a_restore_from_its_end(
     restoring: Restoring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A view's table is restored from a topic that others write: Kafka reports no end of a partition without a pause."""
+    """A view's table is restored from a topic that others write: Kafka reports no end of it without a pause."""
     read = restoring.reader.read
 
     def read_without_ends(records_max: int, timeout_s: float) -> ReadResult:
