@@ -13,7 +13,7 @@ from spark_integration.tables.upsert import upsert_to
 
 COLUMNS = "id LONG, qty LONG, sow_key STRING, kind STRING, version LONG, partition INT, offset LONG"
 
-_SESSIONS = {
+SESSIONS = {
     "delta": {
         "spark.jars.packages": "io.delta:delta-spark_2.13:4.0.0",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -56,7 +56,7 @@ def main(table_format: str, directory: str, seed: str) -> None:
     """Merge the batches in a new session."""
     spark = spark_session(
         "upserting",
-        **_SESSIONS[table_format],
+        **SESSIONS[table_format],
         **{
             "spark.master": "local[2]",
             "spark.driver.memory": "1g",

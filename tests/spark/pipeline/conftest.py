@@ -96,6 +96,13 @@ class Pipeline:
             running.stop.set()
             thread.join()
 
+    def forget_last_commit(self, job: str) -> None:
+        """Let the last micro-batch of a job be repeated, as after a death between its write and its commit."""
+        commits = self.home / "checkpoints" / job / "commits"
+        last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
+        for name in (f"{last}", f".{last}.crc"):
+            (commits / name).unlink()
+
     def drop(self, name: str, *lines: Any, directory: str = "incoming") -> Path:
         """Let a file of messages appear at once: texts as they are, else JSON."""
         (self.home / directory).mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.jobs.archive import archive_writer
 from spark_integration.tables.version_columns import VersionColumns
 from spark_integration.tables.versions import add_deltas, read_versions, version_table
-from tests.spark.upserting_job import _SESSIONS
+from tests.spark.upserting_job import SESSIONS
 
 KAFKA = (
     "key binary, value binary, headers array<struct<key: string, value: binary>>, topic string, partition int, "
@@ -44,7 +44,7 @@ def main(table_format: str, directory: str) -> None:
     """Write in a new session."""
     spark = spark_session(
         "lake",
-        **_SESSIONS.get(table_format, {}),
+        **SESSIONS.get(table_format, {}),
         **{
             "spark.master": "local[2]",
             "spark.driver.memory": "1g",

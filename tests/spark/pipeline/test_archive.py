@@ -1,4 +1,4 @@
-"""The jobs that write a lake: the archive's rows and files, and its table."""
+"""The jobs that write a lake: the archive's rows and files, and tables that readers of other makers see."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from processor.errors import ConfigurationError
+from tests.endtoend.world import random_commands
 from tests.spark.pipeline.lake_job import rows
+from tests.spark.pipeline.test_killed import SPARK, Run
+from tests.spark.pipeline.test_table import folded, versions_of
+from tests.spark.upserting_job import SESSIONS
 
 
 def _places(spark, pipeline):
@@ -44,11 +49,7 @@ def test_every_offset_is_archived_once(pipeline, spark) -> None:
     assert pipeline.run().views()["keep"].counts["written"] == 100
     assert _places(spark, pipeline) == _written(pipeline)
 
-    # The batch was written, and the driver died before it was committed.
-    commits = pipeline.home / "checkpoints/keep/commits"
-    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
-    for name in (f"{last}", f".{last}.crc"):
-        (commits / name).unlink()
+    pipeline.forget_last_commit("keep")
     _fill(world, 50, 60)
     pipeline.run()
     assert _places(spark, pipeline) == _written(pipeline)
@@ -154,3 +155,62 @@ def test_archives_and_versions_in_tables(table_format, tmp_path) -> None:
             ]
     wanted += [[*row, None] for row in opened.values()]
     assert versions == sorted(wanted, key=str)
+
+
+def _rows_of(table_format, home, name):
+    """The rows of a table, by the reader of its format in Python, which shares no code with Spark."""
+    if table_format == "delta":
+        return pytest.importorskip("deltalake").DeltaTable(str(home / name)).to_pyarrow_table().to_pylist()
+    table = pytest.importorskip("pyiceberg.table").StaticTable.from_metadata(str(home / "lake" / "db" / name))
+    return table.scan().to_arrow().to_pylist()
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.timeout(1800)  # The first start fetches the package.
+@pytest.mark.parametrize(("table_format", "reader"), [("delta", "deltalake"), ("iceberg", "pyiceberg")])
+def test_readers_of_other_makers_see_the_tables_of_a_lake(table_format, reader, pipeline, random_seed) -> None:
+    """delta-rs and PyIceberg read the records, versions and archived records that the topics have.
+
+    Each run is a process of its own, and repeats the last micro-batch of the one before. `pip install deltalake
+    pyiceberg` brings the readers, which are not among the project's packages.
+    """
+    pytest.importorskip(reader, reason=f"{reader} is not installed: pip install {reader}")
+    world, home = pipeline.world, pipeline.home
+    kind, place = ("path", "{}") if table_format == "delta" else ("table", "lake.db.{}")
+    jobs = {
+        "book": {"job": "table", "topic": world.name},
+        "history": {"job": "table", "topic": world.name, "kind": "scd2"},
+        "archive": {"job": "archive", "topics": [world.name]},
+    }
+    for name, job in jobs.items():
+        job |= {"to": {"format": table_format, kind: place.format(name)}, "options": {"maxOffsetsPerTrigger": 150}}
+    own = {"spark.sql.catalog.lake.warehouse": str(home / "lake"), "spark.databricks.delta.snapshotPartitions": "2"}
+    tree = {"settings": "sowstream.yaml", "spark": SPARK | SESSIONS[table_format] | own, "jobs": jobs}
+    pipeline.file.write_text(yaml.safe_dump(tree))
+    commands = random_commands(random_seed, 500, 40)
+    world.start()
+    for part in (commands[:250], commands[250:]):
+        world.publish(part)
+        world.settle()
+        Run(pipeline, "--once").end()
+        for job in jobs:
+            pipeline.forget_last_commit(job)
+    Run(pipeline, "--once").end()
+
+    present = {}
+    for record in world.read("sow"):
+        present.pop(record.key.decode(), None)
+        if record.value is not None:
+            present[record.key.decode()] = (json.loads(record.value), int(record.headers["version"]))
+    book = _rows_of(table_format, home, "book")
+    assert len(book) == len(present)
+    assert {row["_sow"]["sow_key"]: (json.loads(row["value"]), row["_sow"]["version"]) for row in book} == present
+    assert versions_of(_rows_of(table_format, home, "history")) == folded(world)
+    found = [tuple(row[name] for name in ("topic", "partition", "offset", "key", "value"))
+             for row in _rows_of(table_format, home, "archive")]  # fmt: skip
+    assert sorted(found, key=str) == sorted(
+        ((f"{world.name}.{role}", record.partition, record.offset, record.key, record.value)
+         for role in ("publish", "delta") for record in world.read(role)), key=str,
+    )  # fmt: skip

@@ -163,7 +163,7 @@ def test_executors_do_the_tasks_of_every_job(pipeline_of, spark, unique) -> None
     present = {record.key: json.loads(record.value) for record in world.read("sow")}
     book = [json.loads(row["value"]) for row in read_snapshot(spark, str(pipeline.home / "book")).collect()]
     assert sorted(book, key=str) == sorted(present.values(), key=str)
-    assert versions_of(read_versions(spark, str(pipeline.home / "history"))) == folded(world)
+    assert versions_of(read_versions(spark, str(pipeline.home / "history")).collect()) == folded(world)
     sums: Counter[str] = Counter()
     for record in present.values():
         sums[record["item"]] += record["qty"]

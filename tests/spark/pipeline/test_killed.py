@@ -170,7 +170,7 @@ def test_outputs_killed_within_batches_equal_their_topics(pipeline, spark, rando
     assert sorted(row["value"] for row in read_snapshot(spark, str(pipeline.home / "book")).collect()) == sorted(
         row["value"] for row in wanted.collect()
     )
-    assert versions_of(read_versions(spark, str(pipeline.home / "history"))) == folded(world)
+    assert versions_of(read_versions(spark, str(pipeline.home / "history")).collect()) == folded(world)
 
 
 def test_sigterm_lets_the_running_batch_end(pipeline) -> None:

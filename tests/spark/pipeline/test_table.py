@@ -35,12 +35,12 @@ def folded(world):
 
 
 def versions_of(rows):
-    """The same of a table of versions."""
+    """The same of the rows of a table of versions."""
     return sorted(
         (
             (row["sow_key"], json.dumps(json.loads(row["value"]), sort_keys=True), row["version"],
              _ms(row["valid_from"]), _ms(row["valid_to"]))
-            for row in rows.collect()
+            for row in rows
         ),
         key=str,
     )  # fmt: skip
@@ -48,13 +48,6 @@ def versions_of(rows):
 
 def _ms(moment):
     return None if moment is None else round(moment.timestamp() * 1000)
-
-
-def _forget_last_commit(pipeline, job):
-    commits = pipeline.home / "checkpoints" / job / "commits"
-    last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
-    for name in (f"{last}", f".{last}.crc"):
-        (commits / name).unlink()
 
 
 def test_tables_equal_the_topics_over_restarts_and_repeats(pipeline, spark, random_seed) -> None:
@@ -77,7 +70,7 @@ def test_tables_equal_the_topics_over_restarts_and_repeats(pipeline, spark, rand
         monitor = pipeline.run()
         for job in ("book", "history"):
             written[job] += monitor.views()[job].counts["written"]
-            _forget_last_commit(pipeline, job)
+            pipeline.forget_last_commit(job)
     pipeline.run()
     wanted = read_sow(spark, world.name, options={"kafka.bootstrap.servers": world.bootstrap})
     columns = ["sow_key", "value", "version"]
@@ -86,7 +79,7 @@ def test_tables_equal_the_topics_over_restarts_and_repeats(pipeline, spark, rand
         columns = ["value", "_sow.sow_key", "_sow.version"]
     assert sorted(map(tuple, found.select(*columns).collect())) == sorted(map(tuple, wanted.select(*columns).collect()))
     history = read_versions(spark, str(pipeline.home / "history"))
-    assert versions_of(history) == folded(world)
+    assert versions_of(history.collect()) == folded(world)
     assert written["history"] == len(world.read("delta"))
 
 
