@@ -7,18 +7,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from processor.errors import ConfigurationError, Stop
 from processor.trial.broker.directories import cache_dir, exclusive
 from spark_integration.foundation.pyspark_private import has_class, running_jvm, start_jvm
-from spark_integration.read.source.data_source import register_source
 
 # What Spark 4 supports; https://spark.apache.org/docs/4.0.0/ "Downloading".
 _MAJORS: Final = ("17", "21")
@@ -67,6 +67,42 @@ def _java() -> str:
     raise NoJava(f"Spark needs Java, and none is installed; {_DO}")
 
 
+_PARSER: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "py4j.GatewayServer")
+"""Options and class of a JVM that ends before Java's thorough compiler would pay."""
+
+
+@contextmanager
+def parser_jvm() -> Iterator[Callable[[], Any]]:
+    """Start a JVM with Spark's classes alone: without its launcher and settings, which take most of a start.
+
+    It starts while the block runs, and ends with it.
+
+    Yields:
+        A function that waits for the JVM and returns it; it raises `Stop` where the JVM did not start.
+    """
+    jars = _spark_home() / "jars"
+    with ExitStack() as stack:
+        lines = None
+        with suppress(NoJava, OSError):
+            command = [_java(), "-classpath", f"{jars}/*", *_PARSER, "--die-on-broken-pipe", "--enable-auth", "0"]
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            lines = process.stdout
+
+        def wait() -> Any:
+            port, token = ("", "") if lines is None else (lines.readline(), lines.readline())
+            if not token:
+                raise Stop(f"Spark's SQL parser, of {jars}, did not start on Java; --no-sql leaves it out")
+            parameters = GatewayParameters(port=int(port), auth_token=token.rstrip())
+            gateway = JavaGateway(gateway_parameters=parameters)
+            stack.callback(gateway.shutdown)
+            return gateway.jvm
+
+        yield wait
+
+
 _LAST_TESTED: Final = (4, 2)
 _ARTIFACT: Final = "spark-sql-kafka-0-10"
 _CONNECTOR: Final = f"org.apache.spark:{_ARTIFACT}_2.13"
@@ -106,6 +142,8 @@ def spark_session(app_name: str, **conf: str) -> SparkSession:
             was not tested and no connector is named.
     """
     remote = conf.get(_REMOTE, os.environ.get("SPARK_REMOTE"))
+    from spark_integration.read.source.data_source import register_source  # noqa: PLC0415 - slow
+
     session = _classic(app_name, conf) if remote is None else _remote(app_name, conf | {_REMOTE: remote})
     register_source(session)
     return session

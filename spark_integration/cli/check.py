@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -11,8 +12,9 @@ from processor.errors import ConfigurationError, Stop
 from spark_integration.cli.pipeline_file import PipelineFile, pipeline_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from spark_integration.pipeline.offline_check import SettingPlace
     from spark_integration.pipeline.pipeline_settings import PipelineJob, PipelineSettings
 
 
@@ -32,16 +34,19 @@ def check(
     pipeline = pipeline_settings(config)
     chosen = pipeline.chosen(jobs)
     from spark_integration.pipeline.run_check import check_run  # noqa: PLC0415 - slow
+    from spark_integration.session import parser_jvm  # noqa: PLC0415
 
-    findings = check_run(pipeline, chosen)
-    for finding in findings:
-        data(f"note: {finding}" if finding.kind == "note" else str(finding))
-    problems = sum(finding.kind != "note" for finding in findings)
-    if not problems and parse_sql:
-        wrong = _sql_problems(pipeline, chosen)
-        for line in wrong:
-            data(line)
-        problems = len(wrong)
+    texts = _sql(chosen) if parse_sql else []
+    # The parser starts while Kafka is asked.
+    with parser_jvm() if texts else nullcontext() as jvm:
+        findings = check_run(pipeline, chosen)
+        for finding in findings:
+            data(f"note: {finding}" if finding.kind == "note" else str(finding))
+        problems = sum(finding.kind != "note" for finding in findings)
+        if not problems and jvm is not None:
+            for line in _sql_problems(pipeline, texts, jvm()):
+                data(line)
+                problems += 1
     if problems:
         inform(f"{problems} problem{'' if problems == 1 else 's'}.")
         raise typer.Exit(1)
@@ -64,25 +69,29 @@ def refuse_problems(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> 
         raise kind("\n  ".join(map(str, problems)))
 
 
-def _sql_problems(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> list[str]:
-    """The SQL that Spark cannot parse; its JVM is started for it, without a session."""
-    texts = [
-        (job.name, place, kind, text) for job in jobs for place, (kind, text) in job.kind.sql(job.settings).items()
-    ]
-    if not texts:
-        return []
-    from spark_integration.cli.spark_log import log_file, output_to  # noqa: PLC0415 - slow
-    from spark_integration.foundation.pyspark_private import (  # noqa: PLC0415
-        running_jvm,
-        sql_problem,
-        start_jvm,
-    )
+class _Sql(NamedTuple):
+    """A text of SQL in the settings of a job."""
 
-    with output_to(log_file(pipeline)):
-        start_jvm({})
-    jvm, problems = running_jvm(), []
-    for name, place, kind, text in texts:
-        problem = sql_problem(jvm, text, is_query=kind == "query")
-        if problem is not None:
-            problems.append(f"{pipeline.place(name, *place)}: {problem}")
-    return problems
+    job: str
+    place: SettingPlace
+    is_query: bool
+    """False for an expression."""
+    text: str
+
+
+def _sql(jobs: Sequence[PipelineJob]) -> list[_Sql]:
+    """The SQL of jobs."""
+    return [
+        _Sql(job.name, place, kind == "query", text)
+        for job in jobs
+        for place, (kind, text) in job.kind.sql(job.settings).items()
+    ]
+
+
+def _sql_problems(pipeline: PipelineSettings, texts: Sequence[_Sql], jvm: Any) -> Iterator[str]:
+    """The SQL that Spark's parser in a JVM cannot read."""
+    from spark_integration.foundation.pyspark_private import sql_problem  # noqa: PLC0415 - slow
+
+    for one in texts:
+        if (problem := sql_problem(jvm, one.text, is_query=one.is_query)) is not None:
+            yield f"{pipeline.place(one.job, *one.place)}: {problem}"

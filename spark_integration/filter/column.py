@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import reduce
 from operator import and_
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import pandas as pd
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import pandas_udf
@@ -45,6 +44,9 @@ from processor.filter.syntax_tree import (
 )
 from spark_integration.filter.resolved_path import RowColumns
 from spark_integration.filter.translate import Truth, translate
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def spelled(node: Node) -> str:
@@ -121,6 +123,8 @@ def evaluated(text: str, tree: Node, value: Column) -> Column:
 
 
 def _verdicts(text: str, tree: Node) -> Callable[[Iterator[pd.Series]], Iterator[pd.Series]]:
+    import pandas as pd  # noqa: PLC0415 - slow, and a driver needs it only for such a filter
+
     def of_batches(batches: Iterator[pd.Series]) -> Iterator[pd.Series]:
         # Imported here, as this runs on executors: a compiled filter cannot be pickled, so each task compiles it once.
         from processor.codec.json import JsonCodec  # noqa: PLC0415
@@ -132,6 +136,8 @@ def _verdicts(text: str, tree: Node) -> Callable[[Iterator[pd.Series]], Iterator
             records = (decode(record.encode()) if isinstance(record, str) else {} for record in batch)
             yield pd.Series([truth(record, NO_METADATA) is True for record in records], dtype=bool)
 
+    # PySpark reads the kind of function from its types, which are texts in this file.
+    of_batches.__annotations__ = {"batches": Iterator[pd.Series], "return": Iterator[pd.Series]}
     return of_batches
 
 

@@ -14,12 +14,16 @@ from spark_integration.pipeline import run_check
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from processor.errors import ConfigurationError
+from py4j.protocol import Py4JError
+
+from processor.errors import ConfigurationError, Stop
 from spark_integration.cli import run_command
+from spark_integration.foundation.pyspark_private import sql_problem
 from spark_integration.foundation.small_files import LocalFiles
 from spark_integration.pipeline.driver_claim import DriverClaim
 from spark_integration.pipeline.offline_check import ddl_problem
 from spark_integration.pipeline.pipeline_settings import PipelineSettings
+from spark_integration.session import parser_jvm
 from tests.endtoend.world import World
 
 WRONG = """\
@@ -126,6 +130,41 @@ def test_a_check_without_kafka_says_so(tmp_path, capsys, monkeypatch) -> None:
     )
     assert run_command(["check", "-c", str(tmp_path / "pipeline.yaml")]) == 1
     assert "nothing listens on this port" in capsys.readouterr().out
+
+
+@pytest.mark.spark
+def test_the_parser_runs_in_a_jvm_of_its_own_that_ends_with_the_block() -> None:
+    """Spark's parser needs no session; a text that it cannot read is one message, and the JVM is gone afterwards."""
+    with parser_jvm() as wait:
+        jvm = wait()
+        assert sql_problem(jvm, "SELECT a, sum(b) FROM orders GROUP BY a", is_query=True) is None
+        assert sql_problem(jvm, "a + 1", is_query=False) is None
+        assert "PARSE_SYNTAX_ERROR" in (sql_problem(jvm, "SELECT a FRM orders x", is_query=True) or "")
+    with pytest.raises(Py4JError):
+        jvm.java.lang.System.currentTimeMillis()
+
+
+@pytest.mark.parametrize("home", ["none", "empty"])
+def test_a_parser_that_does_not_start_is_named_with_the_way_round(home, tmp_path, monkeypatch) -> None:
+    """Without Java, or where Spark has no jars, the error has their place and the option."""
+    monkeypatch.setenv("JAVA_HOME" if home == "none" else "SPARK_HOME", str(tmp_path))
+    with parser_jvm() as wait, pytest.raises(Stop, match=r"Spark's SQL parser, of .*jars, did not start .* --no-sql"):
+        wait()
+
+
+def test_a_check_imports_little(tmp_path) -> None:
+    """Jobs of each kind are read and checked without pandas and the data source, whose imports take a second."""
+    assert run_command(["init", str(tmp_path / "first")]) == 0
+    slow = ("pandas", "spark_integration.read.source.data_source")
+    program = (
+        "import sys, pathlib\n"
+        "from spark_integration.cli.pipeline_file import pipeline_settings\n"
+        "pipeline_settings(pathlib.Path(sys.argv[1]))\n"
+        "import spark_integration.foundation.pyspark_private, spark_integration.pipeline.run_check\n"
+        f"print([name for name in {slow!r} if name in sys.modules])"
+    )
+    words = [sys.executable, "-c", program, str(tmp_path / "first" / "pipeline.yaml")]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
 @pytest.mark.spark
