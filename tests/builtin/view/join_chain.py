@@ -39,25 +39,26 @@ BROADCAST_VIEW = VIEW | {"join_method": "broadcast", "as_of": True}
 
 
 class JoinChain:
-    """`orders` joined with `customers`, by any fields or by the key of both; each stage has two partitions."""
+    """`orders` joined with `customers`, by any fields or by the key of both; each stage has as many partitions."""
 
-    def __init__(self, view: Mapping[str, Any] = VIEW) -> None:
+    def __init__(self, view: Mapping[str, Any] = VIEW, *, partitions: int = 2, checks_state: bool = True) -> None:
         self.settings = settings = ViewConfig.model_validate(view)
-        topic = TopicConfig(partitions=2)
+        topic = TopicConfig(partitions=partitions)
         rows = settings.topic(topic)
 
         def drivers(processor: type[Any], name: str, **more: Any) -> list[ProcessorTestDriver]:
             return [
                 ProcessorTestDriver(
-                    processor, settings, name=name, partition=number, partitions=2, now_ms=NOW_MS,
-                    **{"topic": topic, **more},
+                    processor, settings, name=name, partition=number, partitions=partitions, now_ms=NOW_MS,
+                    checks_state=checks_state, **{"topic": topic, **more},
                 )
-                for number in range(2)
+                for number in range(partitions)
             ]  # fmt: skip
 
-        self.left = drivers(ViewLeft, "v.split", underlying="orders", outlets={"references": 2, "parts": 2})
-        self.right = drivers(ViewRight, "v.split1", underlying="customers", outlets={"parts": 2})
-        self.joins = drivers(ViewJoin, "v.join", topic=rows, outlets={"answers": 2})
+        outlets = {"references": partitions, "parts": partitions}
+        self.left = drivers(ViewLeft, "v.split", underlying="orders", outlets=outlets)
+        self.right = drivers(ViewRight, "v.split1", underlying="customers", outlets={"parts": partitions})
+        self.joins = drivers(ViewJoin, "v.join", topic=rows, outlets={"answers": partitions})
         self.last = drivers(ViewRows, "v", topic=rows)
         meeting = self.last if settings.join_method in {"same_key", "broadcast"} else self.joins
         targets = {"references": meeting, "right": meeting, "left": self.last, "answers": self.last}

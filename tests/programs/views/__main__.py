@@ -52,6 +52,9 @@ def main() -> int:
     cost.add_argument("--groups", type=int, default=1_000)
     cost.add_argument("--commit-records", type=int, default=12_000, help="input records of one transaction")
     cost.add_argument("--single", action="store_true", help="a part for each record")
+    cost.add_argument("--kind", choices=list(RATIOS), default="sums")
+    for each in (speed, cost):
+        each.add_argument("--join-method", choices=["repartition", "broadcast"], default="repartition")
     for each in (many, killing, speed):
         each.add_argument("--seed", type=int, default=secrets.randbits(32))
     for each in (killing, speed):
@@ -63,7 +66,7 @@ def main() -> int:
         return injected(arguments.count)
     if arguments.command == "stages":
         counts = {name: getattr(arguments, name) for name in ("records", "keys", "groups", "commit_records")}
-        stage_costs(say, **counts, is_combined=not arguments.single)
+        stage_costs(say, arguments.kind, **counts, is_combined=not arguments.single, join_method=arguments.join_method)
         return 0
     with contextlib.ExitStack() as cleanup:
         directory = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="sowstream-views-")))
@@ -72,8 +75,9 @@ def main() -> int:
         bootstrap = arguments.bootstrap or cleanup.enter_context(EmbeddedBroker()).bootstrap
         keys, groups, processes = arguments.keys, arguments.groups, arguments.processes
         bench = Benchmark(
-            bootstrap, directory, say, keys=keys, groups=groups, processes=processes, is_combined=not arguments.single
-        )
+            bootstrap, directory, say, keys=keys, groups=groups, processes=processes, is_combined=not arguments.single,
+            join_method=arguments.join_method,
+        )  # fmt: skip
         measures = {
             "throughput": lambda: bench.throughput(arguments.records, arguments.kind, arguments.rounds),
             "build": lambda: bench.build(arguments.build_records),

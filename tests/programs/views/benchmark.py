@@ -66,6 +66,7 @@ class Benchmark:
         groups: int,
         processes: int = 1,
         is_combined: bool = True,
+        join_method: str = "auto",
     ) -> None:
         """Create it.
 
@@ -77,8 +78,10 @@ class Benchmark:
             groups: the number of groups.
             processes: those of the view, for the throughput and the build.
             is_combined: whether that view combines, or sends a part for each record.
+            join_method: of a view that joins.
         """
         self._settings = {"partial_aggregation": is_combined}
+        self._join_method = join_method
         self._bootstrap, self._directory, self._say = bootstrap, directory, say
         self._keys, self._groups, self._processes = keys, groups, processes
 
@@ -280,6 +283,7 @@ class Benchmark:
         if kind == "join":
             others = {lookup: {"key": ["/id"], "partitions": 4}}
             section["join"] = [{"topic": lookup, "on": {"/group": "/id"}}]
+            section["join_method"] = self._join_method
         else:
             section["group_by"] = ["/group"]
         if kind == "sums":
