@@ -67,7 +67,7 @@ def sow(
 
     options = "timestamp" if timestamp else None
     with Client("sow", reader_settings(config, bootstrap), skip_unreadable=skip_unreadable) as client:
-        messages = client.sow(topic, matching, order_by, options, select=select, top_n=top_n, skip_n=skip_n)
+        messages = client.sow(topic, matching, options, order_by=order_by, select=select, top_n=top_n, skip_n=skip_n)
         if output == "csv":
             _print_csv(messages)
         elif table and sys.stdout.isatty():

@@ -101,10 +101,10 @@ class AsyncClient(Generic[_ClientT]):
         return await asyncio.to_thread(self.client.record, topic, key)
 
     async def records(
-        self, topic: str, filter: str | None = None, order_by: str | None = None, *, select: str | None = None  # noqa: A002
+        self, topic: str, filter: str | None = None, *, order_by: str | None = None, select: str | None = None  # noqa: A002
     ) -> AsyncIterator[Value]:  # fmt: skip
         """The records of the state of the world now, to be read with `async for`."""
-        async with await self.sow(topic, filter, order_by, select=select) as snapshot:
+        async with await self.sow(topic, filter, order_by=order_by, select=select) as snapshot:
             async for message in snapshot:
                 if message.command == "sow":
                     yield message.data
@@ -127,10 +127,11 @@ class AsyncClient(Generic[_ClientT]):
         return await asyncio.to_thread(self.client.topics)
 
     async def sow(
-        self, topic: str, filter: str | None = None, order_by: str | None = None, *, select: str | None = None  # noqa: A002
+        self, topic: str, filter: str | None = None, options: str | None = None, *, order_by: str | None = None,  # noqa: A002
+        select: str | None = None,
     ) -> Subscription:  # fmt: skip
         """The state of the world now, to be read with `async for`."""
-        return await asyncio.to_thread(self.client.sow, topic, filter, order_by, select=select)
+        return await asyncio.to_thread(self.client.sow, topic, filter, options, order_by=order_by, select=select)
 
     @naming(StreamArguments)
     async def subscribe(

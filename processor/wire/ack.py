@@ -60,7 +60,8 @@ class Ack(NamedTuple):
     """Number of records that a delete removed, where its acks included `stats`; of all its commands together."""
     version: int | None = None
     """The version of the record after a command, in `processed` and, where that was asked for too, in `persisted`; of a
-    delete that of the record's end. Of a conflict: the version that the record has, 0 where there is no record."""
+    delete that of the record's end. Of a conflict: the version that the record has, 0 where there is no record. None
+    with `persisted` alone: that ack answers all commands up to its sequence at once, so it is of no one record."""
 
     @property
     def is_duplicate(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from processor.client import AsyncClient, Client, TopicInfo
+from processor.client import AsyncClient, Client, ClientConnection, TopicInfo
 from processor.client.publish.outbox import plain_value
 from processor.client.publish.publish_many import PART_MAX, ManyRecords
 from processor.errors import PublishRejected, RecordRejected, SowstreamError
@@ -53,7 +53,10 @@ class TestReading:
         """`records` yields each matching record and no group marks; `record` is one of them, or None."""
         for number in range(5):
             family.sow(str(number), {"id": number, "qty": number})
-        assert list(client.records(family.name, "/qty > 2", "/qty DESC")) == [{"id": 4, "qty": 4}, {"id": 3, "qty": 3}]
+        assert list(client.records(family.name, "/qty > 2", order_by="/qty DESC")) == [
+            {"id": 4, "qty": 4},
+            {"id": 3, "qty": 3},
+        ]
         assert list(client.records(family.name, order_by="/id", top_n=1, select="-/,+/id")) == [{"id": 0}]
         assert client.record(family.name, 3) == {"id": 3, "qty": 3}
         assert client.record(family.name, 9) is None
@@ -179,3 +182,13 @@ def test_help_shows_each_argument_by_name() -> None:
         signature = inspect.signature(owner.sow_and_subscribe)
         assert {"select", "conflation", "top_n", "timeout_s", "on_message"} <= signature.parameters.keys()
         assert "arguments" not in signature.parameters
+
+
+@pytest.mark.parametrize("owner", [Client, AsyncClient, ClientConnection])
+def test_only_topic_filter_and_options_have_places(owner: type) -> None:
+    """Each call that reads takes topic, filter and AMPS' options by place, in this order, and all else by name."""
+    calls = {"sow", "records", "view", "subscribe", "sow_and_subscribe", "delta_subscribe", "sow_and_delta_subscribe"}
+    for call in calls & set(dir(owner)):
+        parameters = inspect.signature(getattr(owner, call)).parameters.values()
+        places = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
+        assert places == ["self", "topic", "filter", "options"][: 3 if call == "records" else 4], call

@@ -120,7 +120,7 @@ def test_a_snapshot_is_filtered_ordered_and_limited(client: Client, family: Fami
     """A filter selects records, `order_by` orders them, `skip_n` and `top_n` limit them, `select` selects fields."""
     for number in range(10):
         family.sow(f"k{number}", {"id": f"k{number}", "n": number, "x": {"y": number, "z": 0}})
-    chosen = client.sow(family.name, "/n < 8", "/n DESC", select="-/,+/x/y", top_n=3, skip_n=1, options="timestamp")
+    chosen = client.sow(family.name, "/n < 8", "timestamp", order_by="/n DESC", select="-/,+/x/y", top_n=3, skip_n=1)
     delivered = [message for message in chosen if message.command == "sow"]
     assert [message.data for message in delivered] == [{"id": f"k{number}", "x": {"y": number}} for number in (6, 5, 4)]
     text = "select=[-/,+/x/y],order_by=[/n DESC],top_n=3,skip_n=1,timestamp"

@@ -129,7 +129,8 @@ class PublishCalls:
             key: the SOW key, as text or as the value of the key field, as `get` has it; None: computed from the key
                 fields in the data. A topic with `key: explicit` needs it.
             headers: more headers; they travel on to subscribers.
-            ack: the acks to wait for: `persisted`, or several such as `processed,persisted`.
+            ack: the acks to wait for: `persisted`, or several such as `processed,persisted`, whose last one has the
+                `version` of the record; `persisted` alone has none.
             on_ack: called with each of them, on the thread that reads acks: it must be quick and must not block; it
                 may publish. Its exceptions are logged.
             sequence: the publisher's own growing number. From one client name and partition, a worker accepts only

@@ -42,9 +42,9 @@ class SubscribeCalls:
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
-        order_by: str | None = None,
         options: str | None = None,
         *,
+        order_by: str | None = None,
         select: str | None = None,
         top_n: int | None = None,
         skip_n: int | None = None,
@@ -57,8 +57,8 @@ class SubscribeCalls:
         Args:
             topic: a SOW topic or a conflated one.
             filter: selects records.
-            order_by: the order, such as `/price DESC,/id`; None: no order.
             options: `timestamp`, and the arguments below, as text.
+            order_by: the order, such as `/price DESC,/id`; None: no order.
             select: selects fields.
             top_n: the size limit: only the first `top_n` records in that order.
             skip_n: the number of records in that order that are left out before the first.
@@ -78,21 +78,21 @@ class SubscribeCalls:
 
     @overload
     def records(
-        self, topic: str, filter: str | None = None, order_by: str | None = None, *, as_: None = None,
+        self, topic: str, filter: str | None = None, *, as_: None = None, order_by: str | None = None,
         select: str | None = None, top_n: int | None = None, skip_n: int | None = None,
     ) -> Iterator[Value]: ...  # fmt: skip
     @overload
     def records(
-        self, topic: str, filter: str | None = None, order_by: str | None = None, *, as_: type[RecordT],
+        self, topic: str, filter: str | None = None, *, as_: type[RecordT], order_by: str | None = None,
         select: str | None = None, top_n: int | None = None, skip_n: int | None = None,
     ) -> Iterator[RecordT]: ...  # fmt: skip
     def records(
         self,
         topic: str,
         filter: str | None = None,  # noqa: A002 - AMPS' name
-        order_by: str | None = None,
         *,
         as_: type[Any] | None = None,
+        order_by: str | None = None,
         select: str | None = None,
         top_n: int | None = None,
         skip_n: int | None = None,
@@ -102,9 +102,9 @@ class SubscribeCalls:
         Args:
             topic: a SOW topic or a conflated one.
             filter: selects records.
-            order_by: the order, such as `/price DESC,/id`; None: no order.
             as_: the class of the records: a dataclass, a pydantic model, or another type that pydantic validates. None:
                 they are dicts.
+            order_by: the order, such as `/price DESC,/id`; None: no order.
             select: selects fields.
             top_n: the size limit.
             skip_n: the number of records that are left out before the first.
@@ -112,7 +112,7 @@ class SubscribeCalls:
         Raises:
             SowstreamError: a record does not fit the class; besides the errors of every call.
         """
-        snapshot = self.sow(topic, filter, order_by, select=select, top_n=top_n, skip_n=skip_n)
+        snapshot = self.sow(topic, filter, order_by=order_by, select=select, top_n=top_n, skip_n=skip_n)
         read = None if as_ is None else RecordType(topic, as_).read
         return _records(snapshot, read)
 
