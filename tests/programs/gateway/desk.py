@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import random
 import threading
@@ -29,6 +30,8 @@ PATIENCE_MS = 600_000
 WINDOW_ROWS = 5_000
 """Most records in one ordered answer of the gateway."""
 BATCH = 100
+STRETCH_S = 160.0
+"""The time of each of the five stretches of `end`."""
 SETTLED = "window.sowstreamPage.grid?.isSettled"
 SIGHT = """(column) => {
   const top = document.querySelector('#grid .ag-header').getBoundingClientRect().bottom - 1;
@@ -42,6 +45,15 @@ SIGHT = """(column) => {
   return rows.sort(([one], [other]) => one - other);
 }"""
 """The places and the texts of a column of the rows that are wholly in sight, from the top."""
+SAME = f"""() => {{
+  const rows = ({SIGHT})('/id');
+  const [before, text] = [window.sightBefore, JSON.stringify(rows)];
+  window.sightBefore = text;
+  return {SETTLED} && rows.length > 5 && rows.every(([, key]) => key) && text === before && rows;
+}}"""
+"""The places and the ids in sight, when they are all there and as they were a frame ago."""
+PAGE_MS = 120
+"""AG Grid takes one Page Down in 100 ms, and drops those between."""
 FRAMES = """(seconds) => new Promise((done) => {
   const times = [];
   let drawn = 0;
@@ -186,39 +198,42 @@ class Desk:
             return [json.loads(line)["sow_key"] for line in answer]
 
     def sight(self) -> list[tuple[int, str]]:
-        """The places and the ids of the rows in sight, when all are there."""
-        sight = f"({SIGHT})('/id')"
-        self.page.wait_for_function(
-            f"{SETTLED} && {sight}.length > 5 && {sight}.every(([, text]) => text)", polling="raf"
-        )
-        return [(place, key) for place, key in self.page.evaluate(SIGHT, "/id")]
+        """The places and the ids of the rows in sight, when all are there and two frames show the same."""
+        return [(place, key) for place, key in self.page.wait_for_function(SAME, polling="raf").json_value()]
 
     @property
     def total(self) -> int:
         """The number of rows that match."""
         return int(self.page.inner_text("#rows").replace(",", ""))
 
-    def from_end_to_end(self, limit: int | None = None) -> list[str]:
-        """The ids of all rows in their places, by Page Down from the first row; `limit`: of so many rows."""
+    def page_down(self, first: int = 0, limit: int | None = None, limit_s: float = math.inf) -> list[str]:
+        """The ids of the rows in their places from the first one on, by Page Down.
+
+        Args:
+            first: the place of the first row.
+            limit: it ends after so many rows; None: at the last one.
+            limit_s: it ends after so many seconds.
+        """
         page = self.page
-        page.evaluate("window.sowstreamPage.grid.api.ensureIndexVisible(0, 'top')")
-        page.wait_for_function(f"({SIGHT})('/id')[0]?.[0] === 0")
-        page.click('#grid .ag-row[row-index="0"] .ag-cell[col-id="/id"]')
+        page.evaluate(f"window.sowstreamPage.grid.api.ensureIndexVisible({first}, 'top')")
+        page.wait_for_function(f"({SIGHT})('/id').some(([at]) => at === {first})")
+        page.click(f'#grid .ag-row[row-index="{first}"] .ag-cell[col-id="/id"]')
         seen: list[str] = []
-        end = self.total if limit is None else min(limit, self.total)
+        end = self.total - first if limit is None else min(limit, self.total - first)
+        ends_s = time.monotonic() + limit_s
         last = -1
-        while len(seen) < end:
+        while True:
             rows = self.sight()
-            assert rows[0][0] <= len(seen), f"places {len(seen)} to {rows[0][0]} were never in sight"
-            for place, key in rows:
-                if place == len(seen):
-                    seen.append(key)
-            assert rows[-1][0] > last or len(seen) == end, f"Page Down stays at {rows[-1]}"
+            next_row = first + len(seen)
+            assert rows[0][0] <= next_row, f"places {next_row} to {rows[0][0] - 1} were never in sight"
+            assert rows[-1][0] > last, f"Page Down stays at {rows[-1]}"
+            seen += [key for place, key in rows if place >= next_row]
+            if len(seen) >= end or time.monotonic() > ends_s:
+                return seen[:end]
             last = rows[-1][0]
-            if len(seen) < end:
-                page.keyboard.press("PageDown")
-                page.wait_for_function(f"({SIGHT})('/id').at(-1)?.[0] > {last}", polling="raf")
-        return seen
+            page.wait_for_timeout(PAGE_MS)
+            page.keyboard.press("PageDown")
+            page.wait_for_function(f"({SIGHT})('/id').at(-1)?.[0] > {last}", polling="raf")
 
 
 def say(text: str) -> None:
@@ -244,7 +259,7 @@ def check(desk: Desk, rows: int, rng: random.Random) -> None:
             order = desk.sort(field, is_falling=is_falling)
             sorted_s = time.monotonic() - began_s
             with desk.updates(500, 0, rows):
-                seen = desk.from_end_to_end(2_000)
+                seen = desk.page_down(limit=2_000)
                 assert seen == desk.sow(order, "", 0, 5_000)[: len(seen)], order
                 for place in [rows - 1, *(rng.randrange(rows) for _ in range(8))]:
                     compare(order, "", place)
@@ -289,20 +304,29 @@ def main() -> None:
 
 
 def end_to_end(desk: Desk, rows: int, rng: random.Random) -> None:
-    """Page Down over all rows in a random order and with updates, in a window as high as the grid draws."""
+    """Page Down at the begin of a random order, in three places and at its end, with updates; in a high window."""
     desk.page.set_viewport_size({"width": 700, "height": 12_000})
-    field, is_falling = rng.choice(("half", "text", "mixed")), rng.random() < 0.5
-    order = desk.sort(field, is_falling=is_falling)
-    began_s = time.monotonic()
-    with desk.updates(500, 0, rows) as real:
-        seen = desk.from_end_to_end()
-        wanted = [key for skip in range(0, rows, WINDOW_ROWS) for key in desk.sow(order, "", skip)]
-    assert seen == wanted, [at for at, (one, other) in enumerate(zip(seen, wanted, strict=True)) if one != other][:5]
-    assert len(set(seen)) == rows
-    say(
-        f"{order}: {len(seen):,} rows from end to end by Page Down in {time.monotonic() - began_s:.0f} s at "
-        f"{real[0]:.0f} updates/s: each once, in the order of sow"
-    )
+    order = desk.sort(rng.choice(("half", "text", "mixed")), is_falling=rng.random() < 0.5)
+    places: dict[str, int] = {}
+    stretch = 0
+    for at in ("begin", "middle", "middle", "middle", "end"):
+        first = 0 if at == "begin" else rows - stretch if at == "end" else rng.randrange(rows)
+        began_s = time.monotonic()
+        with desk.updates(500, 0, rows) as real:
+            seen = desk.page_down(first, limit_s=math.inf if at == "end" else STRETCH_S)
+            took_s = time.monotonic() - began_s
+            skips = range(first, first + len(seen), WINDOW_ROWS)
+            wanted = [key for skip in skips for key in desk.sow(order, "", skip)][: len(seen)]
+        wrong = [first + place for place, (one, other) in enumerate(zip(seen, wanted, strict=True)) if one != other]
+        assert not wrong, wrong[:5]
+        for place, key in enumerate(seen, first):
+            assert places.setdefault(key, place) == place, f"{key} is at {places[key]} and {place}"
+        stretch = stretch or len(seen)
+        say(
+            f"{order}, {at}: places {first:,} to {first + len(seen) - 1:,} by Page Down in {took_s:.0f} s "
+            f"at {real[0]:.0f} updates/s: each once, in the order of sow"
+        )
+    say(f"{len(places):,} of {rows:,} rows were seen, each in one place")
     desk.page.set_viewport_size({"width": 1300, "height": 1_640})
 
 
