@@ -175,15 +175,12 @@ def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
         if name not in described
     ]
     problems += contradictions(configured, entries, configured)
-    problems += [
-        Problem(
-            "warn",
-            name,
-            f"is in the topic directory for application_id {config.application_id}, and the settings do not have it",
-            "sowstream topics apply --prune if no other settings file has it",
-        )
-        for name in stale(config, entries, configured)
-    ]
+    if gone := stale(config, entries, configured):
+        are, them = ("is", "it") if len(gone) == 1 else ("are", "them")
+        owner = f"application_id {config.application_id}"
+        problem = f"{are} in the topic directory for {owner}, and the settings do not have {them}"
+        to_do = f"sowstream topics apply --prune if no other settings file has {them}"
+        problems.append(Problem("warn", ", ".join(gone), problem, to_do))
     return problems
 
 

@@ -191,12 +191,17 @@ def test_only_changes_are_written_to_the_directory(world: World, capfd: pytest.C
 
 
 def test_topics_gone_from_the_settings_are_reported_and_pruned(world: World, capfd: pytest.CaptureFixture[str]):
-    """A name that is no longer configured stays described until it is pruned."""
+    """Names that are no longer configured stay described until they are pruned; one warning has all of them."""
     tree = yaml.safe_load(world.file.read_text())
+    tree["topics"][f"{world.name}b"] = {"key": ["/id"], "partitions": 1}
+    world.file.write_text(yaml.safe_dump(tree))
+    assert run(["topics", "apply", "-c", str(world.file)]) == 0
+    del tree["topics"][f"{world.name}b"]
     del tree["conflated"]
     world.file.write_text(yaml.safe_dump(tree))
     assert run(["topics", "apply", "-c", str(world.file)]) == 0
-    assert f"{world.conflated}\tis in the topic directory for application_id" in capfd.readouterr().out
+    gone = ", ".join(sorted([world.conflated, f"{world.name}b"]))
+    assert f"{gone}\tare in the topic directory for application_id" in capfd.readouterr().out
     config = load(world.file)
     directory = TopicDirectory(config.kafka, Admin(config.kafka))
     entries = directory.read()
