@@ -95,7 +95,7 @@ def test_panes_stand_side_by_side_and_the_link_has_all_of_them(page, context, wo
     right.locator(".ag-cell", has_text="1.25").wait_for()
     desk.wait_for_function("document.querySelectorAll('iframe')[1].title === 'Pane 2: quotes'")
     assert right.locator('.ag-cell[col-id="/id"]').evaluate("(cell) => cell.scrollWidth <= cell.clientWidth")
-    shot(desk, "side-by-side")
+    shot(desk, "panes")
     other = context.new_page()
     other.goto(desk.url)
     other.frame_locator("iframe >> nth=1").locator('.ag-cell[col-id="/bid"]').wait_for()
@@ -262,7 +262,6 @@ def test_axe_finds_no_serious_fault_while_the_gateway_hangs(page, world):  # noq
         for _ in range(2):
             assert serious_faults(page) == []
             page.click("#theme")
-        shot(page, "hung")
     finally:
         goes_on.set()
 

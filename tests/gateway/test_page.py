@@ -18,6 +18,7 @@ from tests.waiting import until
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 LIBRARY = WEB / "adapters/node_modules/ag-grid-community/dist/ag-grid-community.min.noStyle.js"
+PERSPECTIVE = WEB / "adapters/node_modules/@perspective-dev/viewer"
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("playwright") is None, reason="playwright is not installed"),
     pytest.mark.skipif(not Path(CHROMIUM).exists(), reason="chromium is not installed: apt-get install chromium"),
@@ -27,7 +28,7 @@ pytestmark = [
 ]
 PATIENCE_MS = int(os.environ.get("SOWSTREAM_PATIENCE_MS", "180000"))
 SHOTS = os.environ.get("SOWSTREAM_SHOTS")
-"""A directory for screenshots; none: none are taken."""
+"""The directory of the pages' pictures, `processor/docs/pictures`, to take them again; none: none are taken."""
 SETTLED = "window.sowstreamPage.grid?.isSettled"
 SIGHT = """(column) => {
   const top = document.querySelector('#grid .ag-header').getBoundingClientRect().bottom - 1;
@@ -121,9 +122,9 @@ def go(page, world, link, settled=True):
 
 
 def shot(page, name):
-    """Take a screenshot, if they are wanted."""
+    """Take a picture of the pages, if they are wanted."""
     if SHOTS:
-        page.screenshot(path=str(Path(SHOTS) / f"{name}.png"))
+        page.screenshot(path=str(Path(SHOTS) / f"gateway-{name}.png"))
 
 
 def cell(row, column):
@@ -276,6 +277,37 @@ def test_an_undo_keeps_what_another_one_wrote(page, world):
     page.click("#undo")
     page.wait_for_function("document.querySelector('#fault').textContent.includes('changed by another one')")
     until_text(page, 1, "/qty", "5")
+
+
+def test_a_record_is_made_and_deleted(page):
+    """*New* publishes a record of a free key, keeps its text after a mistake, and is undone; *Delete* asks first."""
+
+    def make(text):
+        page.click("#new")
+        before = page.input_value("#made textarea")
+        page.fill("#made textarea", text)
+        page.click("#made button")
+        return before
+
+    rows = "document.querySelector('#rows').textContent"
+    page.click("#new")
+    shot(page, "new")
+    page.keyboard.press("Escape")
+    assert json.loads(make('{"id": "0001", "qty": 1}')) == json.loads(json.dumps(order(0)))
+    page.wait_for_function("document.querySelector('#fault').textContent.includes('was not made')")
+    assert make('{"id": "9999", "qty": 12345678901234567890.5}') == '{"id": "0001", "qty": 1}'
+    page.wait_for_function(f"{rows} === '201' && {SETTLED}")
+    page.click("#undo")
+    page.wait_for_function(f"{rows} === '200' && {SETTLED}")
+    page.click(cell(1, "/id"))
+    page.keyboard.press("Space")
+    page.wait_for_function("document.querySelector('#record [data-part=state]').textContent === 'version 1'")
+    asked = []
+    for answer in ("dismiss", "accept"):
+        page.once("dialog", lambda dialog, answer=answer: (asked.append(dialog.message), getattr(dialog, answer)()))
+        page.click("#delete")
+        page.wait_for_function(f"{rows} === '{200 - len(asked) // 2}' && {SETTLED}")
+    assert asked == ["Delete 0001? This cannot be undone."] * 2
 
 
 def test_a_pause_holds_the_picture(page, world):
@@ -455,6 +487,21 @@ def test_rates_lag_and_a_lost_connection_are_shown(page, world):
     world.gateway.call(lambda: [session.abort(1011, "test") for session in list(world.gateway.gateway.sessions)])
     page.wait_for_function("window.seen.states.at(-1) === 'connected'")
     assert page.evaluate("window.seen.states[0]") == "connection lost, trying again"
+
+
+@pytest.mark.skipif(not PERSPECTIVE.exists(), reason="npm ci in processor/gateway/web/adapters")
+def test_analyse_opens_the_records_that_match_in_perspective(page, context):
+    """*Analyse* has the records of the filter, which Perspective groups and draws."""
+    ask(page, "/side = 'buy'")
+    page.wait_for_function("document.querySelector('#rows').textContent === '100'")
+    with context.expect_page() as opening:
+        page.click("#analyse")
+    analysis = opening.value
+    analysis.wait_for_function("Boolean(window.sowstreamGrid?.table)")
+    assert analysis.evaluate("window.sowstreamGrid.table.size()") == 100
+    view = {"plugin": "X Bar", "group_by": ["customer"], "split_by": ["symbol"], "columns": ["qty"], "settings": True}
+    analysis.evaluate("(view) => document.querySelector('perspective-viewer').restore(view)", view)
+    shot(analysis, "analyse")
 
 
 def test_it_fits_a_phone(context, world):

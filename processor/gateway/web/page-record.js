@@ -24,15 +24,17 @@ export function toggle(button, pressed) {
   return press;
 }
 
-/** Ask the user for a token. */
-export function askToken() {
-  const token = element('input', { id: 'token', type: 'password', autocomplete: 'off' });
-  const form = element('form', { method: 'dialog' }, element('h2', {}, 'Log on'), element('label', {}, 'Token ', token), element('button', {}, 'Connect'));
-  const dialog = element('dialog', { id: 'logon', ariaLabel: 'Log on' }, form);
+/** Ask the user in a dialog: the text of its field, or undefined where it was closed without its button. */
+export function askText(id, title, button, label) {
+  const form = element('form', { method: 'dialog' }, element('h2', {}, title), label, element('button', { value: 'done' }, button));
+  const dialog = element('dialog', { id, ariaLabel: title }, form);
   document.body.append(dialog);
   dialog.showModal();
-  return new Promise((done) => { dialog.addEventListener('close', () => { dialog.remove(); done(token.value); }); });
+  return new Promise((done) => { dialog.addEventListener('close', () => { dialog.remove(); done(dialog.returnValue ? label.control.value : undefined); }); });
 }
+
+/** Ask the user for a token. */
+export const askToken = () => askText('logon', 'Log on', 'Connect', element('label', {}, 'Token ', element('input', { id: 'token', type: 'password', autocomplete: 'off' })));
 
 /** The time of day of an instant. */
 export const clock = (instant = Date.now()) => new Date(instant).toTimeString().slice(0, 8);
@@ -44,6 +46,9 @@ export class RecordPanel {
 
   /** The key of the record that is shown. */
   key;
+
+  /** Its version, as it is shown. */
+  get version() { return this.#view?.version(this.key); }
 
   /** Keep the last updates of the records in view, so that they are there when one of them is opened. */
   remember(changes) { for (const change of changes) if (change.key !== this.key) this.#add(change); }
@@ -111,11 +116,11 @@ export function listLeft(list, { key, reason, record, last }, { filter, order })
 
 const conflict = (text) => new SowstreamError('conflict', text);
 
-/** The edits of the page: each is a delta on the condition of the record's version, and can be undone. */
+/** The edits of the page: each is on the condition of the record's version, and can be undone. */
 export class Edits {
   #calls; #undone = [];
 
-  /** @param {{publish: Function, read: Function, changed: Function}} calls publish a delta, read the records of a filter; called with whether there is one to undo */
+  /** @param {{publish: Function, read: Function, changed: Function}} calls publish a delta or a record, remove one, read those of a filter; called with whether there is one to undo */
   constructor(calls) { this.#calls = calls; }
 
   /** The number of edits that were made. */
@@ -141,14 +146,26 @@ export class Edits {
   async save({ key, path, text, held, version }) {
     const value = typed(text, held);
     await this.#write(key, path, value, version);
-    this.#keep([...this.#undone, { key, path, value, held }]);
+    this.#keep([...this.#undone, () => this.#writeBack(key, path, value, held)]);
   }
 
-  /** Write back what stood in a cell before the last edit, if it still has the value of that edit. */
+  /** Make a record, if there is none with its key. */
+  async make(record) {
+    const { version } = await this.#calls.publish(record, { expectVersion: 0, ack: 'processed' });
+    this.#keep([...this.#undone, () => this.remove(undefined, version, record)]);
+  }
+
+  /** Delete the record of a key, or that of a record's key fields, if it still has its version. */
+  async remove(key, expectVersion, data) { await this.#calls.remove({ key, data, expectVersion, ack: 'processed' }); }
+
+  /** Undo the last edit, unless another one has changed the same. */
   async undo() {
-    if (!this.#undone.length) return;
-    const { key, path, value, held } = this.#undone.at(-1);
+    const undo = this.#undone.at(-1);
     this.#keep(this.#undone.slice(0, -1));
+    await undo?.();
+  }
+
+  async #writeBack(key, path, value, held) {
     const name = `${path.slice(1)} of ${key}`;
     const [row] = await this.#calls.read(`SOW_KEY() = ${quoted(key)}`);
     if (!row) throw conflict('The record was deleted meanwhile.');

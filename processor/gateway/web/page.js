@@ -3,9 +3,9 @@ import { filterPath, leaves, saveCsv } from './page-cells.js';
 import { Grid, statusTab } from './page-grid.js';
 import { deskLink, followTheme, readLink, savedViews, saveView, writeLink } from './page-link.js';
 import { completeFields, FIGURES, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from './page-queries.js';
-import { $, askToken, clock, Edits, element, listLeft, RecordPanel, toggle } from './page-record.js';
+import { $, askText, askToken, clock, Edits, element, listLeft, RecordPanel, toggle } from './page-record.js';
 import { LiveWindow } from './page-window.js';
-import { Connection, SowstreamError } from './sowstream.js';
+import { Connection, parse, SowstreamError, stringify } from './sowstream.js';
 
 const PING_MS = 2000;
 const LIFE_MS = 5000;
@@ -21,6 +21,7 @@ const panel = new RecordPanel($('record'));
 const showStatus = statusTab($('status'), () => state.connection.status());
 const edits = state.edits = new Edits({
   publish: (data, options) => state.connection.publish(state.topic.topic, data, options),
+  remove: (options) => state.connection.sowDelete(state.topic.topic, options),
   read: (filter) => state.connection.sow(state.topic.topic, { filter }),
   changed: (canUndo) => { $('undo').disabled = !canUndo; },
 });
@@ -112,7 +113,9 @@ async function follow(link = readLink(location.hash)) {
   const figure = FIGURES.includes(link.figure) ? link.figure : FIGURES[0];
   const view = { ...link, topic: topic.topic, filter: link.filter.trim(), figure };
   const asks = state.asks += 1;
-  Object.assign(state, { topic, view, left: 0 });
+  Object.assign(state, { topic, view, left: 0, draft: undefined });
+  $('new').hidden = !topic.publish || !topic.key.length || view.groups.length > 0;
+  $('delete').hidden = !topic.delete;
   $('left').replaceChildren();
   edits.forget();
   panel.forget();
@@ -170,6 +173,21 @@ function regroup() {
   const groups = [...$('groups').querySelectorAll('input:checked')].map(({ value }) => value);
   follow({ ...state.view, order: [], layout: [], record: undefined, groups, figure: $('figure').value });
 }
+
+/** Ask for a new record as JSON: at first a copy of the one that is open, or of the first one; after a mistake what was written. */
+async function makeRecord() {
+  const { rows } = state.grid.window;
+  const { record = {} } = rows.find(({ key }) => key === panel.key) ?? rows[0] ?? {};
+  const lines = Object.entries(record).map(([name, value]) => `  ${stringify(name)}: ${stringify(value)}`);
+  const field = element('textarea', { rows: 16, cols: 60, value: state.draft ?? `{\n${lines.join(',\n')}\n}` });
+  const text = await askText('made', `New record of ${state.topic.topic}`, 'Publish', element('label', {}, 'Its fields, with a new key ', field));
+  if (text) attempt('The record was not made; New has its text. ', async () => { await edits.make(parse(state.draft = text)); state.draft = undefined; });
+}
+
+const deleteRecord = () => attempt('The record was not deleted. ', async () => {
+  const { key, version } = panel;
+  if (confirm(`Delete ${key}? This cannot be undone.`)) await edits.remove(key, version);
+});
 
 const undo = () => attempt('The edit was not undone. ', () => edits.undo());
 
@@ -280,6 +298,8 @@ for (const id of ['groups', 'figure']) $(id).addEventListener('change', regroup)
 $('totals').addEventListener('change', () => { state.view.hasTotals = $('totals').checked; keepLink(); retotal(); });
 $('csv').addEventListener('click', () => attempt('', () => saveCsv(state.grid.window, state.topic.topic, state.grid.shownPaths)));
 $('undo').addEventListener('click', undo);
+$('new').addEventListener('click', makeRecord);
+$('delete').addEventListener('click', deleteRecord);
 $('analyse').addEventListener('click', () => open(`adapters/perspective.html#${new URLSearchParams({ topic: state.topic.topic, filter: state.grid.window.filter })}`));
 toggle($('pause'), (isPaused) => { $('pause').textContent = isPaused ? 'Go on' : 'Pause'; state.grid.pause(isPaused); });
 $('record-close').addEventListener('click', () => { panel.close(); keepLink(); });
