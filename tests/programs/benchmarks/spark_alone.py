@@ -16,6 +16,10 @@ DDL: Final = (
 """The columns of the input's records."""
 VERSION_COLUMNS: Final = ("sow_key", "version", "valid_to IS NULL AS is_present", "id", "status", "price", "ts")
 """The columns by which two tables of versions are compared, without times: an update has one in each topic."""
+FILTER: Final = "/qty > 900"
+"""A filter for about a tenth of the records."""
+KEYS: Final = range(10)
+"""The keys of a read of some."""
 ROWS_OF_A_KEY: Final = 10
 OFFSETS_PER_TRIGGER: Final = "1000000"
 
@@ -59,9 +63,23 @@ def prepare(spark: SparkSession, places: Places) -> None:
     _scan(spark, places, "sow").write.parquet(places.path("sow"))
 
 
-def read_sow_topic(spark: SparkSession, places: Places) -> None:
-    """Read every record of the SOW topic, without asking for the last one of each key."""
-    discard(_typed(_scan(spark, places, "sow")))
+def read_sow_topic(spark: SparkSession, places: Places, condition: str = "true") -> None:
+    """Read the last record of each key that fulfils a condition in SQL, without its metadata."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    last = F.max_by("value", "offset").cast("string")
+    rows = _scan(spark, places, "sow").groupBy("key").agg(last.alias("value")).where("value IS NOT NULL")
+    discard(rows.select(F.from_json("value", DDL).alias("record")).select("record.*").where(condition))
+
+
+def read_sow_filtered(spark: SparkSession, places: Places) -> None:
+    """Read the records that `FILTER` selects."""
+    read_sow_topic(spark, places, "qty > 900")
+
+
+def read_sow_keys(spark: SparkSession, places: Places) -> None:
+    """Read the records of `KEYS`."""
+    read_sow_topic(spark, places, f"id IN ({', '.join(map(str, KEYS))})")
 
 
 def stream_delta_topic(spark: SparkSession, places: Places) -> None:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tests.programs.benchmarks import spark_alone
-from tests.programs.benchmarks.spark_alone import DDL, OFFSETS_PER_TRIGGER, VERSION_COLUMNS, Places, run_stream
+from tests.programs.benchmarks.spark_alone import (
+    DDL,
+    FILTER,
+    KEYS,
+    OFFSETS_PER_TRIGGER,
+    VERSION_COLUMNS,
+    Places,
+    run_stream,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +50,40 @@ def read_sow_topic(spark: SparkSession, places: Places) -> None:
     from spark_integration import read_sow
 
     spark_alone.discard(read_sow(spark, places.name, DDL, options=places.options))
+
+
+def read_sow_filtered(spark: SparkSession, places: Places) -> None:
+    """Read the records that a filter selects."""
+    from spark_integration import read_sow
+
+    spark_alone.discard(read_sow(spark, places.name, DDL, options=places.options, filter=FILTER))
+
+
+def read_sow_keys(spark: SparkSession, places: Places) -> None:
+    """Read the records of some keys."""
+    from spark_integration import read_sow
+
+    spark_alone.discard(read_sow(spark, places.name, DDL, options=places.options, keys=[*KEYS]))
+
+
+def load_sow_format(spark: SparkSession, places: Places) -> None:
+    """Read the last record of each key by the data source."""
+    options = places.options | {"topic": places.name, "schema": DDL}
+    spark_alone.discard(spark.read.format("sow").options(**options).load())
+
+
+def load_sow_filtered(spark: SparkSession, places: Places) -> None:
+    """Read the records that a filter selects by the data source."""
+    options = places.options | {"topic": places.name, "schema": DDL, "filter": FILTER}
+    spark_alone.discard(spark.read.format("sow").options(**options).load())
+
+
+def publish_whole(spark: SparkSession, places: Places) -> None:
+    """Publish the rows, those of a key in order, as whole records."""
+    from spark_integration import publish_records
+
+    rows = spark.read.parquet(places.path("rows"))
+    publish_records(rows, f"{places.name}pub", key=["id"], options=places.options, order_by=["ts"])
 
 
 def stream_delta_topic(spark: SparkSession, places: Places) -> None:

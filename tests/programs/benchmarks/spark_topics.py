@@ -4,13 +4,19 @@
 
 A worker merges the input first, so that the topics are those of a worker. Both sides of a pair run in turn, in one
 session, on one embedded broker, and the side that begins changes with each round. A figure is records a second on the
-clock, as Kafka or a disk is at one end of each.
+clock, as Kafka or a disk is at one end of each. Round -1 is of a cold session, and shown alone: `--only read_sow` has
+the first query of a session then.
 
 pair           ours                                                 Spark alone
 -------------  ---------------------------------------------------  ------------------------------------------------
-read_sow       `read_sow`, with typed columns                       a scan of the SOW topic, and `from_json`
+read_sow       `read_sow`, with typed columns                       a scan of the SOW topic, `max_by`, and `from_json`
+sow_filter     the same with a filter                               the same, and `where`
+sow_keys       the same with ten keys                               the same, and `where`
+format_sow     `format("sow")`                                      as for `read_sow`
+format_filter  the same with a filter                               as for `sow_filter`
 stream_deltas  `stream_deltas` with `_sow.changed`                  a stream of the delta topic, and `from_json`
 publish        `publish_deltas`, ten rows of each key, in order     `to_json`, the sink `kafka`, and the same headers
+publish_whole  `publish_records` of the same rows                   the same
 archive        the job `archive` of the publish topic               a stream from Kafka to Parquet by date
 versions       the job `table` of `kind: scd2`, of the delta topic  `lead` over an archive of the SOW topic
 backfill       `backfill` of an archive into an empty family        `merge_batch` of the same archive
@@ -51,9 +57,14 @@ class Pair(NamedTuple):
 
 
 PAIRS: Final = {
-    "read_sow": Pair(spark_ours.read_sow_topic, spark_alone.read_sow_topic, 0.5),
+    "read_sow": Pair(spark_ours.read_sow_topic, spark_alone.read_sow_topic, 1.0),
+    "sow_filter": Pair(spark_ours.read_sow_filtered, spark_alone.read_sow_filtered, 1.43),
+    "sow_keys": Pair(spark_ours.read_sow_keys, spark_alone.read_sow_keys, 1.43),
+    "format_sow": Pair(spark_ours.load_sow_format, spark_alone.read_sow_topic, 1.0),
+    "format_filter": Pair(spark_ours.load_sow_filtered, spark_alone.read_sow_filtered, 1.43),
     "stream_deltas": Pair(spark_ours.stream_delta_topic, spark_alone.stream_delta_topic, 0.6),
     "publish": Pair(spark_ours.publish_rows, spark_alone.publish_rows, 0.6),
+    "publish_whole": Pair(spark_ours.publish_whole, spark_alone.publish_rows, 0.6),
     "archive": Pair(spark_ours.archive_topic, spark_alone.archive_topic, 0.8),
     "versions": Pair(spark_ours.write_versions, spark_alone.write_versions, 1.0),
 }
