@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from processor.errors import RecordRejected, UndeclaredOutput
@@ -21,6 +23,13 @@ from processor.wire.record_headers import (
     removed_header,
     stored_of,
 )
+
+try:
+    from processor.merge.plain_delta import PlainDelta
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -54,6 +63,7 @@ class RecordWriter:
         self._bytes_max = pipeline.topic.max_record_bytes
         declared = {output.role for output in pipeline.processor_type.outputs}
         self._has_sow, self._has_delta = "sow" in declared, "delta" in declared
+        self._plain_delta = _plain_delta(self._codec, self._key)
 
     def put(self, key: bytes, record: Value, headers: Headers | None) -> None:
         """Write the record of a key; None deletes it."""
@@ -67,7 +77,7 @@ class RecordWriter:
     def put_changed(self, records: Mapping[bytes, Value], headers: Headers | None) -> dict[bytes, RecordRejected]:
         """Write the records that differ from those that are there; return the errors of those that cannot be written.
 
-        The states are read at once, and each record is encoded once.
+        The states are read at once, and each record is encoded once; bytes are a record that is encoded.
         """
         more = self._checked(b"", headers)
         states = self._context.state.get_many(list(records))
@@ -80,7 +90,7 @@ class RecordWriter:
                     if old is not None:
                         written.append(self._removed(key, old, more))
                     continue
-                data = self._encoded(record)
+                data = self._checked_size(record) if type(record) is bytes else self._encoded(record)
                 if old is None or data != old.value:
                     written.append(self._written(key, data, old, more))
             except RecordRejected as error:
@@ -136,13 +146,20 @@ class RecordWriter:
         if codec.completes:
             record = copy.deepcopy(record)
             codec.complete(record)
-        data = codec.encode(record)
+        return self._checked_size(codec.encode(record))
+
+    def _checked_size(self, data: bytes) -> bytes:
+        """Return an encoded record, unless it is too large."""
         if len(data) > self._bytes_max:
             raise RecordRejected("too_large", f"{len(data)} bytes; max_record_bytes is {self._bytes_max}")
         return data
 
     def _delta(self, key: bytes, old: Stored | None, data: bytes, shared: Headers) -> Outgoing:
         """Make the delta record from the old record to the encoded new one."""
+        if self._plain_delta is not None:
+            plain = self._plain_delta(b"{}" if old is None else old.value, data)
+            if plain is not None:
+                return key, plain, shared
         codec = self._codec
         new = codec.decode_own(data)  # Not the processor's object: a tuple, say, is a list to every reader.
         if not codec.can_delta:
@@ -196,6 +213,13 @@ class RecordWriter:
             if header in WRITTEN_BY_PUT:
                 raise ValueError(f"{name} puts key {key!r:.100} with the header {header!r}, which `put` writes itself")
         return more
+
+
+def _plain_delta(codec: Codec, key: KeyFields) -> PlainDelta | None:
+    """Return the compiled difference of two records; None where there is none, or not all key fields are at the top."""
+    if not has_compiled or codec.json_text is None or len(key.top_names) < len(key.pointers):
+        return None
+    return PlainDelta([json.dumps(name).encode() for name in key.top_names])
 
 
 def _check_length(key: bytes) -> None:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
+try:
+    from processor.kafka import key_hash
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
+
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995  # Both constants are the algorithm's; see org.apache.kafka.common.utils.Utils.murmur2.
 _SEED = 0x9747B28C
@@ -26,9 +35,12 @@ def murmur2(data: bytes) -> int:
     return h ^ (h >> 15)
 
 
+_hash = key_hash.murmur2 if has_compiled else murmur2
+
+
 def partition_for(key: bytes, partitions: int) -> int:
     """The partition that Java, Spark and our producers send this key to."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+    return (_hash(key) & 0x7FFFFFFF) % partitions
 
 
 def partitions_of(key: bytes, partitions: int, *, is_anywhere: bool) -> range:

@@ -36,7 +36,7 @@ from processor.topics.family import REMOVED_BYTES_MAX as _REMOVED_BYTES_MAX
 from processor.wire.headers import OUR_HEADERS, Name, last_value, read_kind, read_number, read_source_offset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from processor.record import Command, Header, Kind
 
@@ -283,12 +283,14 @@ def stored_from(record: Record) -> Stored | None:
     return None if record.value is None else stored_of(record.headers or (), record.value)
 
 
-def stored_of(headers: Iterable[Header], value: bytes) -> Stored:
+def stored_of(headers: Sequence[Header], value: bytes) -> Stored:
     """Return a value with the numbers that its headers have.
 
     Raises:
         ValueError: the headers are not those of a SOW record.
     """
+    if (plain_version := plain_version_of(headers)) >= 0:
+        return Stored(plain_version, value)
     version: int | None = 0
     expires_at_ms: int | None = 0
     source_offset: int | None = -1

@@ -67,9 +67,14 @@ def group_of(key: bytes) -> bytes:
     return key[_LENGTH.size : end]
 
 
-def member_of(key: bytes) -> bytes:
-    """Return the member's own part of a key."""
-    return key[_LENGTH.size + len(group_of(key)) + len(_MEMBER) :]
+def split_key(key: bytes) -> tuple[bytes, bytes]:
+    """Return the group and the member of a member's key.
+
+    Raises:
+        ValueError: it is no such key.
+    """
+    group = group_of(key)
+    return group, key[_LENGTH.size + len(group) + len(_MEMBER) :]
 
 
 def route_value(group: bytes) -> bytes:

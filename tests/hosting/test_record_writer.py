@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from processor.api import Input, Output, RecordProcessor, Stored
 from processor.config import TopicConfig
 from processor.errors import UndeclaredOutput
+from processor.hosting import record_writer
 from processor.merge import apply_delta
 from processor.testing import ProcessorTestDriver
 from tests.builtin.merging import told
@@ -318,3 +319,27 @@ def test_a_change_that_sow_has_already_is_not_made_again():
     states = driver.state.get_many([b"a", b"b"])
     assert states[b"a"].value == b'{"sum":5}'
     assert states[b"b"].value == b'{"sum":4}'
+
+
+_VALUES = st.one_of(
+    st.sampled_from((None, True, 0, 1, 1.0, 1.5, -1, 10**17, 10**20, 1e300, "", "a", "1", "é", 'q"')),
+    st.sampled_from(({}, {"a": 1}, {"a": 1, "b": [1]}, {"b": [1], "a": 1}, [], [1], [{"a": 1}])),
+)
+_RECORDS = st.dictionaries(st.sampled_from(("id", "b", "c", "é", "d/e")), _VALUES, max_size=5)
+
+
+@pytest.mark.skipif(not record_writer.has_compiled, reason="it was not compiled here")
+@given(st.lists(_RECORDS, min_size=1, max_size=4), st.sampled_from((("/id",), ("/id", "/b"), ("/é",), ())))
+@settings(max_examples=300, deadline=None)
+def test_compiled_and_python_deltas_are_the_same_bytes(records, key):
+    """Of any records the compiled difference has the delta, value and headers, that the merge's own has, or none."""
+    written = []
+    for has_compiled in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(record_writer, "has_compiled", has_compiled)
+            driver = driver_of(topic=TopicConfig(key=key or "explicit"))
+            for record in records:
+                driver.pipe_input("7", record)
+            driver.commit()
+            written.append(driver.read_output("delta"))
+    assert written[0] == written[1]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.stage_output import BEFORE_RIGHT, LEFT, RIGHT, show_ready
 from processor.config import ViewConfig
-from processor.wire.view_parts import group_of, group_prefix, in_array, member_key, member_of
+from processor.wire.view_parts import group_prefix, in_array, member_key, split_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -78,14 +78,14 @@ class Rounds:
             self._turn, self._left = now_ms // TURN_MS, REFERENCES_MAX
         while self._rounds and self._left > 0:
             group, current = next(iter(self._rounds.items()))
-            prefix = group_prefix(group)
             piece = self._context.table.scan(current.after, self._left)
-            members = [key for key, _ in piece if key.startswith(prefix) and member_of(key).startswith(self._mark)]
-            yield group, [member_of(key)[len(self._mark) :] for key in members]
+            begin = member_key(group, self._mark)
+            members = [key for key, _ in piece if key.startswith(begin)]
+            yield group, [key[len(begin) :] for key in members]
             if len(members) < self._left:
                 del self._rounds[group]
                 if current.again_offset is not None:
-                    self._rounds[group] = _Round(prefix, current.again_offset)
+                    self._rounds[group] = _Round(group_prefix(group), current.again_offset)
             else:
                 current.after = members[-1]
             self._left -= max(1, len(members))
@@ -168,7 +168,7 @@ class ViewJoin(Processor):
         for record in records:
             key = record.key or b""
             try:
-                group, member = group_of(key), member_of(key)
+                group, member = split_key(key)
             except ValueError as error:
                 self._context.reject(record, "undecodable", f"no part of a view: {error}")
                 continue

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.api.builtin import builtin_context
 from processor.builtin.view.definitions import check_fingerprint, check_source, fields_of, view_name
 from processor.builtin.view.source import Source, compiled_filter
 from processor.builtin.view.stage_output import (
@@ -22,8 +25,16 @@ from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.config.derived_topics import SPLIT
 from processor.filter.aggregate import plain
+from processor.values.pointer import names
 from processor.wire.record_headers import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
+
+try:
+    from processor.builtin.view.plain_parts import PlainSides
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +87,7 @@ class _Side(Processor):
             for key, route in self._context.state.get_many(keys).items()
         }
         before = dict(self._routes)
-        source.each(records, self._take_with_place)
+        self._take_all(source, records)
         for (output, partition), parts in self._parts.items():
             self._context.forward_to(output, partition, parts)
         self._parts = {}
@@ -87,11 +98,18 @@ class _Side(Processor):
             self._context.state.put_many(states)
             self._context.forward_many("sow", [(key, value, ROUTE_HEADERS) for key, value in values.items()])
 
+    def _take_all(self, source: Source, records: Sequence[Record]) -> None:
+        """Take the records in order."""
+        source.each(records, self._take_with_place)
+
     def _take_with_place(self, record: Record, state: Value | None) -> None:
-        """Take a record, whose parts have its place if the rows are to have the header `as_of`."""
+        self._note_place(record)
+        self._take(record, state)
+
+    def _note_place(self, record: Record) -> None:
+        """Note the place of a record, which its parts have if the rows are to have the header `as_of`."""
         if self._place is not None:
             self._headers = [source_header(self._place, record.offset)]
-        self._take(record, state)
 
     def _take(self, record: Record, state: Value | None) -> None:
         raise NotImplementedError
@@ -134,25 +152,46 @@ class ViewLeft(_Side):
         self._keys = [join_key(each.on) for each in settings.join]
         self._method = settings.join_method
         self._source = Source(context, settings.underlying, compiled_filter(view_name(context.name), settings.filter))
+        self._plain = _plain_parts(settings, self._members, builtin_context(context).input_codec)
 
     def process(self, records: Sequence[Record]) -> None:
         """Send the records in order."""
         self._run(self._source, records)
 
+    def _take_all(self, source: Source, records: Sequence[Record]) -> None:
+        """Take the records in order; plain ones are not parsed."""
+        if self._plain is None:
+            super()._take_all(source, records)
+            return
+        others: list[Record] = []
+        for record in records:
+            made = None if record.key is None else self._plain(record.value)
+            if made is None:
+                others.append(record)
+                continue
+            if others:
+                super()._take_all(source, others)
+                others = []
+            self._note_place(record)
+            self._put(record, *made)
+        super()._take_all(source, others)
+
     def _take(self, record: Record, state: Value | None) -> None:
+        if state is None:
+            self._put(record, [None] * len(self._keys), None)
+            return
+        keys = [join(state) for join in self._keys]
+        fields = {name: plain(state[name]) for name in self._members if name in state}
+        self._put(record, keys, self._json.encode([keys, fields]))
+
+    def _put(self, record: Record, new: list[str | None], part: bytes | None) -> None:
+        """Send the part of a record, and the references that have changed; None: the record is gone."""
         key = record.key
         assert key is not None
         route = self._routes[key]
-        if state is None:
-            new: list[str | None] = [None] * len(self._keys)
-            if route is not None:
-                self._send(key, LEFT, None)
-            self._routes[key] = None
-        else:
-            new = [join(state) for join in self._keys]
-            fields = {name: plain(state[name]) for name in self._members if name in state}
-            self._send(key, LEFT, self._json.encode([new, fields]))
-            self._routes[key] = write_keys(new)
+        if part is not None or route is not None:
+            self._send(key, LEFT, part)
+        self._routes[key] = None if part is None else write_keys(new)
         if self._routes[key] == route:
             return
         old: list[str | None] = [None] * len(self._keys) if route is None else read_keys(route)
@@ -212,6 +251,16 @@ class ViewRight(_Side):
         if join is not None:
             self._send_part(meeting(self._number, join), RIGHT + key, self._json.encode(fields))
         self._routes[key] = new
+
+
+def _plain_parts(settings: ViewConfig, members: Sequence[str], codec: Codec) -> PlainSides | None:
+    """Return the compiled making of parts; None: there is none, the view has a filter, or a join has several fields."""
+    fields = [names(pointer) for each in settings.join for pointer in each.on]
+    is_simple = len(fields) == len(settings.join) and all(len(field) == 1 for field in fields)
+    if not has_compiled or codec.json_text is None or settings.filter is not None or not is_simple:
+        return None
+    keys, texts = [json.dumps(name).encode() for (name,) in fields], [json.dumps(name).encode() for name in members]
+    return PlainSides(keys, texts)
 
 
 def _place_of(stage: str) -> int:

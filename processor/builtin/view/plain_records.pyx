@@ -21,9 +21,9 @@ from libc.string cimport memcmp
 
 from processor.builtin.delta_merge.json_canonical cimport is_canonical
 from processor.builtin.delta_merge.json_text cimport Member, Seen, grown, is_named, read_member, text
-from processor.builtin.delta_merge.key_text cimport is_integer, murmur2
+from processor.builtin.delta_merge.key_text cimport murmur2
 from processor.builtin.view.plain_texts cimport (
-    LENGTH_BYTES, NUMBER_BYTES_MAX, Number, is_quoted, put_bytes, put_group, put_number, put_part_key, read_number
+    LENGTH_BYTES, NUMBER_BYTES_MAX, Number, put_bytes, put_group, put_number, put_part_key, read_key, read_number
 )
 
 cdef enum:
@@ -379,15 +379,7 @@ cdef class PlainRecords:
             if at == NULL:
                 return False
             if is_named(&member, PyBytes_AS_STRING(self.group_name), PyBytes_GET_SIZE(self.group_name)):
-                if member.value[0] == b'"':
-                    reading.group = member.value + 1
-                    reading.group_size = member.end - member.value - 2
-                    # The empty text is NULL.
-                    if reading.group_size and is_quoted(reading.group, reading.group + reading.group_size):
-                        reading.group, reading.group_size = member.value, member.end - member.value
-                elif is_integer(member.value, member.end):
-                    reading.group, reading.group_size = member.value, member.end - member.value
-                elif member.value[0] != b'n':
+                if not read_key(&member, &reading.group, &reading.group_size):
                     return False
             for place in range(self.arguments):
                 name = <bytes>self.names[place]

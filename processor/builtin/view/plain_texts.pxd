@@ -4,7 +4,8 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from processor.builtin.delta_merge.json_text cimport text
+from processor.builtin.delta_merge.json_text cimport Member, text
+from processor.builtin.delta_merge.key_text cimport is_integer
 
 cdef enum:
     ZERO = 48  # The digit.
@@ -72,6 +73,23 @@ cdef inline bint is_quoted(text at, text end) noexcept nogil:
     if at < end and (at[0] == b'+' or at[0] == b'-'):
         at += 1
     return at < end and skip_digits(at, end) == end
+
+
+cdef inline bint read_key(const Member *member, text *key, Py_ssize_t *size) noexcept nogil:
+    """Read the key that a grouping value, or a field of a join, makes: empty for null and the empty text.
+
+    It stands in the record, within the value's quotes or with them. False if the value is another one.
+    """
+    if member.value[0] == b'"':
+        key[0], size[0] = member.value + 1, member.end - member.value - 2
+        if size[0] and is_quoted(key[0], key[0] + size[0]):
+            key[0], size[0] = member.value, member.end - member.value
+        return True
+    if member.value[0] == b'n':
+        size[0] = 0
+        return True
+    key[0], size[0] = member.value, member.end - member.value
+    return is_integer(member.value, member.end)
 
 
 cdef inline bint is_integer_key(text at, text end) noexcept nogil:

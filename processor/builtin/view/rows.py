@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
@@ -12,7 +14,14 @@ from processor.builtin.view.start_pass import InputPrefix, StartPass
 from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.filter.syntax_tree import JOINED_MARK
-from processor.wire.view_parts import group_of, member_key, member_of
+from processor.wire.view_parts import member_key, split_key
+
+try:
+    from processor.builtin.view.plain_parts import PlainRows
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +29,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from processor.api import Codec, Value
+    from processor.filter.aggregate import FieldsDefinition
 
 CHANGED_MAX: Final = 1_000
 """Changed rows at which they are written before the commit."""
@@ -55,6 +65,7 @@ class ViewRows(Processor):
         self._partners = Partners(context)
         self._topics = [each.topic for each in settings.join]
         self._json = load_codec("json")
+        self._plain = _plain_rows(self._fields, context.codec)
         self._writer = RowWriter(context)
         self._changed: dict[bytes, None] = {}
         self._start = StartPass(context)
@@ -70,7 +81,7 @@ class ViewRows(Processor):
         for record in records:
             key = record.key or b""
             try:
-                group, member = group_of(key), member_of(key)
+                group, member = split_key(key)
             except ValueError as error:
                 self._context.reject(record, "undecodable", f"no part of a view: {error}")
                 continue
@@ -107,26 +118,41 @@ class ViewRows(Processor):
             return
         changed, self._changed = list(self._changed), {}
         table = self._context.table
-        lefts = table.get_many([member_key(key, LEFT) for key in changed])
-        records = {key: left.value for key in changed if (left := lefts[member_key(key, LEFT)]) is not None}
+        places = {key: member_key(key, LEFT) for key in changed}
+        lefts = table.get_many([*places.values()])
+        records = {key: left.value for key, place in places.items() if (left := lefts[place]) is not None}
         rows: dict[bytes, Value | None] = {key: None for key in changed if key not in records}
-        parts = dict(zip(records, self._json.decode_own_many(list(records.values())), strict=True))
+        parts = self._read(records)
         wanted = {key: self._answers_of(key, keys) for key, (keys, _) in parts.items()}
         answers = self._read_answers(dict.fromkeys(member for members in wanted.values() for _, member in members))
-        partners: dict[bytes, Value] = {}  # A changed partner has many references, and all get the same answer.
+        parsed: dict[bytes, Value] = {}  # A changed partner has many references, and all get the same answer.
         for key, (_, record) in parts.items():
-            found = [(topic, answers[member]) for topic, member in wanted[key]]
-            if self._has_answers and any(answer is None for _, answer in found):
+            found = {topic: answers[member] for topic, member in wanted[key]}
+            if self._has_answers and None in found.values():
                 continue  # An answer is on its way, and comes here.
-            for topic, answer in found:
-                if answer is not None:
-                    if answer not in partners:
-                        partners[answer] = self._json.decode_own(answer)
-                    for partner in partners[answer]:
-                        record[JOINED_MARK + topic] = partner
-            rows[key] = self._fields.row(record)
+            partners = {topic: answer for topic, answer in found.items() if answer is not None}
+            row = self._plain.row(records[key], partners) if self._plain is not None and record is None else None
+            if row is None:
+                row = self._row(self._json.decode_own(records[key])[1] if record is None else record, partners, parsed)
+            rows[key] = row
         self._writer.write(rows, None if self._as_of is None else self._as_of.headers())
         self._start.wrote(are_all=True)
+
+    def _read(self, parts: Mapping[bytes, bytes]) -> dict[bytes, tuple[Sequence[str | None], Value | None]]:
+        """Return the keys of the partners in each part, and the record; None: it need not be parsed."""
+        keys = {} if self._plain is None else {key: self._plain.keys(part) for key, part in parts.items()}
+        texts = [part if (own := keys.get(key)) is None else own for key, part in parts.items()]
+        decoded = zip(parts, self._json.decode_own_many(texts), strict=True)
+        return {key: (value[0], value[1]) if keys.get(key) is None else (value, None) for key, value in decoded}
+
+    def _row(self, record: Value, partners: Mapping[str, bytes], parsed: dict[bytes, Value]) -> Value:
+        """Compute the row of a record; `parsed` keeps the answers about partners."""
+        for topic, answer in partners.items():
+            if answer not in parsed:
+                parsed[answer] = self._json.decode_own(answer)
+            for partner in parsed[answer]:
+                record[JOINED_MARK + topic] = partner
+        return self._fields.row(record)
 
     def _answers_of(self, key: bytes, keys: Sequence[str | None]) -> list[tuple[str, bytes]]:
         """Return the joined topics of which a record may have a partner, each with the place of the answer about it."""
@@ -145,3 +171,13 @@ class ViewRows(Processor):
             return {group: self._partners.answer(group) for group in places}
         stored = self._context.table.get_many(list(places))
         return {member: None if answer is None else answer.value for member, answer in stored.items()}
+
+
+def _plain_rows(fields: FieldsDefinition, codec: Codec) -> PlainRows | None:
+    """Return the compiled making of rows; None: there is none, or a field is no member of a record."""
+    members = fields.simple_members
+    if not has_compiled or codec.json_text is None or members is None:
+        return None
+    texts = [(json.dumps(name).encode() + b":", topic, json.dumps(member).encode()) for name, topic, member in members]
+    # A canonical text has no other names.
+    return None if any(b"\\" in name + member for name, _, member in texts) else PlainRows(texts)

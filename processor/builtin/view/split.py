@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.api.builtin import builtin_context
 from processor.builtin.view.definitions import aggregates_of, check_fingerprint, check_source, view_name
 from processor.builtin.view.source import Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, show_ready
@@ -16,14 +19,20 @@ from processor.values.key_text import group_key
 from processor.wire.record_headers import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
 
+try:
+    from processor.builtin.view.plain_parts import PlainContributions
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pydantic import BaseModel
 
     from processor.api import Codec, Headers, Outgoing, Value
-    from processor.filter.aggregate import Contribution
-    from processor.filter.syntax_tree import Scalar
+    from processor.filter.aggregate import AggregateDefinition, Contribution
 
 
 _TARGETS_MAX: Final = 10_000
@@ -64,20 +73,22 @@ class ViewSplit(Processor):
         self._topic = settings.underlying
         self._source = Source(context, self._topic, compiled_filter(view_name(context.name), settings.filter))
         self._place = f"{context.source_topic}/{context.partition}/".encode() if settings.as_of else None
+        self._plain = _plain_contributions(
+            self._definition, settings, builtin_context(context).input_codec, context.partition
+        )
         self._targets: dict[bytes, _Target] = {}
         check_fingerprint(context, settings)
 
     def process(self, records: Sequence[Record]) -> None:
         """Send the part of each record, in order: any prefix of a partition's parts is one of its records."""
-        records, states = self._source.read(records)
         routes = self._context.state.get_many([record.key for record in records if record.key is not None])
         changes: dict[bytes, Stored | None] = {}
         parts: defaultdict[int, list[Outgoing]] = defaultdict(list)
         headers: Headers = []
-        for record, contribution, part in self._contributions_of(records, states):
+        for record, group, part in self._parts_of(records):
             key = record.key
             assert key is not None
-            target = None if contribution is None else self._target_of(contribution.group)
+            target = None if group is None else self._target(group)
             old = changes[key] if key in changes else routes[key]
             route = None if target is None else target.route
             if self._place is not None:
@@ -112,13 +123,27 @@ class ViewSplit(Processor):
         target = self._target(group_of_route(old.value))
         parts[target.partition].append((target.prefix + key, None, headers))
 
-    def _contributions_of(
-        self, records: Sequence[Record], states: Sequence[Value | None]
-    ) -> Iterable[tuple[Record, Contribution | None, bytes | None]]:
-        """Return the records with their contributions, parsed and written; None: the record belongs to no group.
+    def _parts_of(self, records: Sequence[Record]) -> Iterator[tuple[Record, bytes | None, bytes | None]]:
+        """Yield the records with the keys of their groups and their contributions, in order; None: it has no group.
 
-        A record on which a function fails is rejected and left out.
+        Plain records are not parsed. One that cannot be read, or on which a function fails, is rejected and left out.
         """
+        others: list[Record] = []
+        for record in records:
+            key, value, _, offset, timestamp_ms = record
+            made = None if self._plain is None or key is None else self._plain(value, timestamp_ms, offset)
+            if made is None:
+                others.append(record)
+                continue
+            if others:
+                yield from self._parsed_parts(others)
+                others = []
+            yield record, *made
+        yield from self._parsed_parts(others)
+
+    def _parsed_parts(self, records: Sequence[Record]) -> Iterable[tuple[Record, bytes | None, bytes | None]]:
+        """Return the same of records that have to be parsed, together."""
+        records, states = self._source.read(records)
         try:
             contributions = self._computed(records, states)
         except Exception:  # noqa: BLE001 - a function failed, in any way: one by one, then
@@ -130,7 +155,7 @@ class ViewSplit(Processor):
             contributions = [each for _, made in found if made is not None for each in made]
         written = iter(self._contributions.encode_many(filter(None, contributions)))
         return [
-            (record, contribution, None if contribution is None else next(written))
+            (record, *((None, None) if contribution is None else (group_key(contribution.group), next(written))))
             for record, contribution in zip(records, contributions, strict=True)
         ]
 
@@ -150,10 +175,6 @@ class ViewSplit(Processor):
         contributions = iter(made)
         return [None if state is None else next(contributions) for state in states]
 
-    def _target_of(self, values: tuple[Scalar, ...]) -> _Target:
-        """Return the target of the group with these grouping values."""
-        return self._target(group_key(values))
-
     def _target(self, group: bytes) -> _Target:
         target = self._targets.get(group)
         if target is None:
@@ -162,3 +183,14 @@ class ViewSplit(Processor):
             partition = self._context.partition_for(group, "parts")
             target = self._targets[group] = _Target(partition, member_key(group, b""), Stored(1, route_value(group)))
         return target
+
+
+def _plain_contributions(
+    definition: AggregateDefinition, settings: ViewConfig, codec: Codec, partition: int
+) -> PlainContributions | None:
+    """Return the compiled making of contributions; None: there is none, or the view needs more than some members."""
+    members = definition.simple_members
+    if not has_compiled or codec.json_text is None or settings.filter is not None or members is None:
+        return None
+    group, *arguments = [json.dumps(member).encode() for member in members]
+    return PlainContributions(group, arguments, partition)

@@ -50,6 +50,7 @@ class FieldsDefinition:
     def __init__(self, fields: Mapping[str, str], joined: Collection[str] = ()) -> None:
         """Compile the fields; see `compile_fields`."""
         self._fields = []
+        self._trees: list[Node] = []
         self._joined: dict[str, set[str]] = {topic: set() for topic in joined}
         own: set[str] = set()
         for pointer, text in fields.items():
@@ -58,6 +59,7 @@ class FieldsDefinition:
                 problem = f"{call.name.removesuffix('(*)')} is computed over a group: add `group_by`, or take it away"
                 raise _error(pointer, text, call.at, problem)
             self._fields.append(_Field(pointer, _names(pointer), _compiled(pointer, text, tree, joined)))
+            self._trees.append(tree)
             for path in _paths(tree):
                 first_name = str(path[0])
                 if first_name.startswith(JOINED_MARK):
@@ -66,6 +68,20 @@ class FieldsDefinition:
                     own.add(first_name)
         self.members: tuple[str, ...] = tuple(sorted(own))
         """The members of a record that the fields use."""
+
+    @property
+    def simple_members(self) -> list[tuple[str, str | None, str]] | None:
+        """Of each field its name, the joined topic or None, and the member that it is; None: one of them is more."""
+        simple = []
+        for field, tree in zip(self._fields, self._trees, strict=True):
+            parts = tree.parts if isinstance(tree, Path) else ()
+            topic = None
+            if parts and str(parts[0]).startswith(JOINED_MARK):
+                topic, parts = str(parts[0]).removeprefix(JOINED_MARK), parts[1:]
+            if len(parts) != 1 or len(field.path) != 1:
+                return None
+            simple.append((field.path[0], topic, str(parts[0])))
+        return simple
 
     def joined_members(self, topic: str) -> tuple[str, ...]:
         """Return the members of a joined topic's records that the fields use."""

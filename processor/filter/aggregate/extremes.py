@@ -130,6 +130,10 @@ class ExtremeOfValues:
         return None if best is None else best[-1]
 
     def _change(self, value: Scalar, times: int) -> None:
+        if type(value) is int:  # The usual case; one int has one text.
+            self._apply(self._numeric, (value, "int", "", value), times)
+            self._numbers += times
+            return
         near = number(value)
         is_text = isinstance(value, str)
         if near is not None and not is_nan(near):

@@ -151,7 +151,7 @@ class PartialHistory(History):
 
     def __init__(self, seed: int, duck: Duck | None = None) -> None:
         super().__init__(seed, duck)
-        self.chain.is_compact = "filter" not in self.view
+        self.chain.is_compact = not self.view.get("filter")
 
     def _random_view(self) -> dict[str, Any]:
         is_simple = self.rng.random() < 0.5
@@ -165,7 +165,7 @@ class PartialHistory(History):
 
     def _change(self, key: str, partition: int) -> None:
         record = random_record(self.rng, key)
-        if record is not None and "filter" not in self.view:
+        if record is not None and not self.view.get("filter"):
             record["state"] = "new"
         self._note(key, partition, self.chain.put(partition, key, record), record)
 
@@ -177,6 +177,15 @@ class PartialHistory(History):
             for key, row in rows.items()
             if row["orders"] >= least
         }
+
+
+class PlainHistory(PartialHistory):
+    """The same with a part for each record, for all aggregates that plain records can have."""
+
+    def _random_view(self) -> dict[str, Any]:
+        fields = {path: text for path, text in FIELDS.items() if not text.startswith("STDDEV")}
+        having = self.rng.choice(({}, {"having": "/orders > 1"}))
+        return VIEW | {"fields": fields, "filter": None, "as_of": False} | having
 
 
 class MergedHistory(History):

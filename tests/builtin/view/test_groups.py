@@ -224,7 +224,9 @@ def test_groups_of_several_fields() -> None:
     assert counts == {'["1","a"]': 2, '["\\"1\\"","a"]': 1, '["","1"]': 2, '["\\"true\\"","x"]': 1}
 
 
-@pytest.mark.parametrize("view", [VIEW, BROADCAST_VIEW], ids=["repartition", "broadcast"])
+@pytest.mark.parametrize(
+    "view", [VIEW, BROADCAST_VIEW, VIEW | {"filter": None}], ids=["repartition", "broadcast", "plain"]
+)
 def test_join_keys_are_equal_as_groups_are(view: Mapping[str, Any]) -> None:
     """A record meets the partners whose value is equal: 1 meets 1.0 and not "1", and NULL meets nothing."""
     chain = JoinChain(view)

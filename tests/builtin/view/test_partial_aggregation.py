@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from processor.builtin.view import partial_aggregate
+from processor.builtin.view import partial_aggregate, split
 from processor.builtin.view.definitions import check_fingerprint
 from processor.builtin.view.partial_aggregate import ViewPartialAggregate
 from processor.config import ViewConfig
@@ -68,15 +68,24 @@ def test_rows_equal_sql_where_totals_are_in_the_state(monkeypatch: pytest.Monkey
     assert settled > 50, "few totals were in the state"
 
 
-def test_compiled_and_python_write_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+SINGLE_VIEW = {
+    "group_by": ["/customer"],
+    "fields": {"/n": "COUNT(*)", "/low": "MIN(/qty)", "/high": "MAX(/qty)", "/last": "LAST(/px)"},
+    "as_of": True,
+}
+
+
+@pytest.mark.parametrize("view", [VIEW, SINGLE_VIEW], ids=["combined", "single"])
+def test_compiled_and_python_write_the_same_bytes(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same records, plain or not, both write the same rows and deltas, with the same headers."""
-    if not partial_aggregate.has_compiled:
+    if not (partial_aggregate.has_compiled and split.has_compiled):
         pytest.skip("it was not compiled here")
     for seed in range(5):
         written = []
         for has_compiled in (True, False):
-            monkeypatch.setattr(partial_aggregate, "has_compiled", has_compiled)
-            written.append(_outputs(seed))
+            for module in (partial_aggregate, split):
+                monkeypatch.setattr(module, "has_compiled", has_compiled)
+            written.append(_outputs(seed, view))
         assert written[0] == written[1], f"seed {seed}"
 
 
@@ -219,10 +228,12 @@ def test_as_of_is_to_be_removed_to_keep_combined_rows() -> None:
         check_fingerprint(cast("Context", context), now)
 
 
-def _outputs(seed: int) -> dict[tuple[str, bytes | None], list[tuple[bytes | None, Headers | None]]]:
+def _outputs(
+    seed: int, view: dict[str, Any]
+) -> dict[tuple[str, bytes | None], list[tuple[bytes | None, Headers | None]]]:
     """The rows and deltas of random records, of which most are plain, by topic and key."""
     rng = random.Random(seed)
-    chain = AggregateChain(VIEW, inputs=2, partitions=1)
+    chain = AggregateChain(view, inputs=2, partitions=1)
     values: tuple[Any, ...] = (1, 2, 3.5, -0.25, 10**17, None, "4", "x", True, [5], 0, 2.0, 10**20, 1e300)
     for _ in range(8):
         for _ in range(30):

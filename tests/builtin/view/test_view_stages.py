@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import pytest
 
+from processor.builtin.view import join_sides, rows
 from processor.builtin.view.aggregate import ViewAggregate
 from processor.builtin.view.start_pass import forget_process
 from processor.codec import load_codec
 from processor.errors import ConfigurationError
+from processor.hosting import record_writer
 from tests.builtin.view.bugs import OF_GROUPS, OF_JOINS
 from tests.builtin.view.chain import AggregateChain, projection
-from tests.builtin.view.histories import History, MergedHistory
-from tests.builtin.view.join_chain import BroadcastHistory, JoinHistory, SameKeyHistory
+from tests.builtin.view.histories import History, MergedHistory, PlainHistory
+from tests.builtin.view.join_chain import (
+    BroadcastHistory,
+    JoinHistory,
+    PlainBroadcastHistory,
+    PlainJoinHistory,
+    SameKeyHistory,
+)
 from tests.builtin.view.oracle import Duck
 
 COUNTS = {"group_by": ["/customer"], "fields": {"/n": "COUNT(*)"}}
@@ -146,7 +154,7 @@ def test_stage_is_a_processor_like_any_other() -> None:
     assert ViewAggregate.input.role == "parts"
 
 
-@pytest.mark.parametrize("kind", [History, MergedHistory])
+@pytest.mark.parametrize("kind", [History, MergedHistory, PlainHistory])
 def test_rows_of_groups_equal_sql_at_every_step(kind: type[History]) -> None:
     """After every step the rows equal those of DuckDB and of the Python oracle, and the deltas add up to them.
 
@@ -157,12 +165,15 @@ def test_rows_of_groups_equal_sql_at_every_step(kind: type[History]) -> None:
         history = kind(seed, duck)
         for step in range(7):
             assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
-        having, prefixes = having + ("having" in history.view), prefixes + history.view["as_of"]
+        having += "having" in history.view
+        prefixes += history.view["as_of"] or kind is PlainHistory
         expired += history.expired if isinstance(history, MergedHistory) else 1
     assert min(having, prefixes, expired) > 0, "the seeds leave something out"
 
 
-@pytest.mark.parametrize("kind", [JoinHistory, SameKeyHistory, BroadcastHistory])
+@pytest.mark.parametrize(
+    "kind", [JoinHistory, SameKeyHistory, BroadcastHistory, PlainJoinHistory, PlainBroadcastHistory]
+)
 @pytest.mark.parametrize("begin", [0, 10])
 def test_rows_of_joins_equal_their_definition_at_every_step(begin: int, kind: type[JoinHistory]) -> None:
     """After every step the rows of a join equal those of a loop over both topics, in any order of the stages."""
@@ -170,6 +181,28 @@ def test_rows_of_joins_equal_their_definition_at_every_step(begin: int, kind: ty
         history = kind(seed)
         for step in range(5):
             assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
+
+
+@pytest.mark.parametrize("kind", [PlainJoinHistory, PlainBroadcastHistory])
+def test_compiled_and_python_joins_write_the_same_bytes(
+    kind: type[JoinHistory], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same records, plain or not, both send the same parts and write the same rows and deltas, with headers."""
+    if not (join_sides.has_compiled and rows.has_compiled and record_writer.has_compiled):
+        pytest.skip("they were not compiled here")
+    for seed in range(5):
+        written = []
+        for has_compiled in (True, False):
+            for module in (join_sides, rows, record_writer):
+                monkeypatch.setattr(module, "has_compiled", has_compiled)
+            history = kind(seed)
+            for _ in range(8):
+                assert not history.step()
+            sent = [driver.input for driver in history.chain.drivers]
+            written.append(
+                [*sent, *(last.read_output(role) for last in history.chain.last for role in ("sow", "delta"))]
+            )
+        assert written[0] == written[1], f"seed {seed}"
 
 
 SEEDS, STEPS = 12, 6

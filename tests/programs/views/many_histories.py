@@ -8,8 +8,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
-from tests.builtin.view.histories import History, MergedHistory
-from tests.builtin.view.join_chain import BroadcastHistory, JoinHistory, SameKeyHistory
+from tests.builtin.view.histories import History, MergedHistory, PlainHistory
+from tests.builtin.view.join_chain import (
+    BroadcastHistory,
+    JoinHistory,
+    PlainBroadcastHistory,
+    PlainJoinHistory,
+    SameKeyHistory,
+)
 from tests.builtin.view.oracle import Duck
 
 _PIECE = 20
@@ -66,6 +72,6 @@ def _of(seed: int, number: int, duck: Duck) -> Iterator[History | JoinHistory]:
     is_one_of_few = number % _ONE_OF_FEW == 0
     yield (MergedHistory if is_one_of_few else History)(seed + number, duck)
     if is_one_of_few:
-        yield JoinHistory(seed + number)
-        yield SameKeyHistory(seed + number)
-        yield BroadcastHistory(seed + number)
+        yield PlainHistory(seed + number, duck)
+        for kind in (JoinHistory, SameKeyHistory, BroadcastHistory, PlainJoinHistory, PlainBroadcastHistory):
+            yield kind(seed + number)
