@@ -19,13 +19,14 @@ from processor.kafka.admin.admin import Admin
 from spark_integration import hand_over, merge_batch, merge_stream
 from tests.programs.engines.commands import KINDS, Commands
 from tests.programs.engines.kept import PARTITIONS, Kept, differences, kept
+from tests.spark.functions_job import LATE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
     from tests.programs.engines.commands import Command
 
@@ -64,13 +65,13 @@ def run(
     with contextlib.ExitStack() as running:
         watched = [families["worker", kind] for kind in KINDS]
         running.enter_context(_worker(settings, watched, directory))
-        queries = [
+        streams = [
             running.enter_context(_stream(spark, families["stream", kind], settings, options, directory))
             for kind in KINDS
         ]
         publisher.send({kind: commands.take(half) for kind, commands in history.items()})
         report(f"{publisher.sent:,} commands published")
-        _catch_up(config.kafka, watched, queries)
+        _catch_up(config.kafka, watched, streams)
         report("worker and stream have them all")
         alive = {families[engine, kind] for engine in ("worker", "stream") for kind in KINDS}
         expired = _Expired(bootstrap, alive)
@@ -80,7 +81,7 @@ def run(
         publisher.send({kind: commands.again(plan.expiring) for kind, commands in history.items()})
         publisher.send({kind: commands.take(half) for kind, commands in history.items()})
         report(f"{publisher.sent:,} commands published")
-        _catch_up(config.kafka, watched, queries)
+        _catch_up(config.kafka, watched, streams)
         report("worker and stream have them all")
     for kind in KINDS:
         family = families["batch", kind]
@@ -195,31 +196,52 @@ def _worker(settings: Path, families: list[str], directory: Path) -> Iterator[No
             worker.wait(60)
 
 
+class Stream:
+    """A stream, which is started again where Spark has waited for its Python for ten seconds, as on a busy machine.
+
+    Spark starts that Python before the tasks of a micro-batch, so such a batch has written nothing.
+    """
+
+    def __init__(self, writer: DataStreamWriter) -> None:
+        self._writer = writer
+        self._query = writer.start()
+
+    def query(self) -> StreamingQuery:
+        """The query that runs."""
+        if not self._query.isActive:
+            error = self._query.exception()
+            assert LATE in str(error), f"a stream ended: {error}"
+            self._query = self._writer.start()
+        return self._query
+
+    def stop(self) -> None:
+        """End the query."""
+        self._query.stop()
+
+
 @contextlib.contextmanager
 def _stream(
     spark: SparkSession, family: str, settings: Path, options: dict[str, str], directory: Path
-) -> Iterator[StreamingQuery]:
-    query = (
-        merge_stream(spark, family, config=settings, options=options, initial=None)
-        .option("checkpointLocation", str(directory / "checkpoints" / family))
-        .trigger(processingTime="2 seconds")
-        .start()
+) -> Iterator[Stream]:
+    writer = merge_stream(spark, family, config=settings, options=options, initial=None).option(
+        "checkpointLocation", str(directory / "checkpoints" / family)
     )
+    stream = Stream(writer.trigger(processingTime="2 seconds"))
     try:
-        # Spark waits ten seconds for the Python process of a first micro-batch: streams begin one after the other.
-        while query.isActive and query.lastProgress is None:
+        # One after the other, as each needs its Python in time.
+        while stream.query().lastProgress is None:
             time.sleep(0.2)
-        yield query
+        yield stream
     finally:
-        query.stop()
+        stream.stop()
 
 
-def _catch_up(kafka: dict[str, str], families: list[str], queries: list[StreamingQuery]) -> None:
+def _catch_up(kafka: dict[str, str], families: list[str], streams: list[Stream]) -> None:
     """Wait until the worker and the streams have processed all input."""
     admin = Admin(kafka)
     deadline = time.monotonic() + PATIENCE_S
-    for query in queries:
-        _await_stream(query, admin, deadline)
+    for stream in streams:
+        _await_stream(stream, admin, deadline)
     for family in families:
         topic = f"{family}.publish"
         ends = admin.end_offsets(topic, range(PARTITIONS))
@@ -233,13 +255,12 @@ def _catch_up(kafka: dict[str, str], families: list[str], queries: list[Streamin
         group.close()
 
 
-def _await_stream(query: StreamingQuery, admin: Admin, deadline: float) -> None:
+def _await_stream(stream: Stream, admin: Admin, deadline: float) -> None:
     """Wait until a stream has processed all input, with the records held back until the next micro-batches."""
     done_in: int | None = None
     while True:
-        assert query.isActive, f"a stream ended: {query.exception()}"
-        assert time.monotonic() < deadline, f"a stream is at {query.lastProgress}"
-        progress = query.lastProgress
+        progress = stream.query().lastProgress
+        assert time.monotonic() < deadline, f"a stream is at {progress}"
         if progress is not None and progress["sources"][0]["endOffset"]:
             ((topic, offsets),) = json.loads(progress["sources"][0]["endOffset"]).items()
             ends = admin.end_offsets(topic, range(PARTITIONS))
