@@ -34,8 +34,8 @@ STRETCH_S = 160.0
 """The time of each of the five stretches of `end`."""
 SETTLED = "window.sowstreamPage.grid?.isSettled"
 SIGHT = """(column) => {
-  const top = document.querySelector('#grid .ag-header').getBoundingClientRect().bottom - 1;
-  const bottom = document.querySelector('#grid .ag-grid-viewport').getBoundingClientRect().bottom + 1;
+  const top = document.querySelector('#grid .ag-header').getBoundingClientRect().bottom - 3;
+  const bottom = document.querySelector('#grid .ag-grid-viewport').getBoundingClientRect().bottom + 3;
   const rows = [];
   for (const row of document.querySelectorAll('#grid .ag-row')) {
     const box = row.getBoundingClientRect();
@@ -44,7 +44,9 @@ SIGHT = """(column) => {
   }
   return rows.sort(([one], [other]) => one - other);
 }"""
-"""The places and the texts of a column of the rows that are wholly in sight, from the top."""
+"""The places and the texts of a column of the rows that are wholly in sight, from the top.
+
+Far down in a million rows Chromium scrolls by two pixels at least."""
 SAME = f"""() => {{
   const rows = ({SIGHT})('/id');
   const [before, text] = [window.sightBefore, JSON.stringify(rows)];
@@ -52,6 +54,19 @@ SAME = f"""() => {{
   return {SETTLED} && rows.length > 5 && rows.every(([, key]) => key) && text === before && rows;
 }}"""
 """The places and the ids in sight, when they are all there and as they were a frame ago."""
+WATCH = f"""() => {{
+  const sight = {SIGHT};
+  const look = () => {{
+    for (const [place, key] of sight('/id')) if (key) window.rowsSeen.set(place, key);
+    requestAnimationFrame(look);
+  }};
+  if (!window.rowsSeen) requestAnimationFrame(look);
+  window.rowsSeen = new Map();
+}}"""
+"""Note, from now on, the places and the ids of the rows that a frame shows, also while the grid still scrolls."""
+SEEN = "() => { const seen = [...window.rowsSeen]; window.rowsSeen = new Map(); return seen; }"
+"""The places and the ids that were noted since the last call."""
+FOCUSED = "window.sowstreamPage.grid.api.getFocusedCell()?.rowIndex"
 PAGE_MS = 120
 """AG Grid takes one Page Down in 100 ms, and drops those between."""
 FRAMES = """(seconds) => new Promise((done) => {
@@ -218,22 +233,22 @@ class Desk:
         page.evaluate(f"window.sowstreamPage.grid.api.ensureIndexVisible({first}, 'top')")
         page.wait_for_function(f"({SIGHT})('/id').some(([at]) => at === {first})")
         page.click(f'#grid .ag-row[row-index="{first}"] .ag-cell[col-id="/id"]')
+        page.evaluate(WATCH)
         seen: list[str] = []
         end = self.total - first if limit is None else min(limit, self.total - first)
         ends_s = time.monotonic() + limit_s
-        last = -1
         while True:
             rows = self.sight()
-            next_row = first + len(seen)
-            assert rows[0][0] <= next_row, f"places {next_row} to {rows[0][0] - 1} were never in sight"
-            assert rows[-1][0] > last, f"Page Down stays at {rows[-1]}"
-            seen += [key for place, key in rows if place >= next_row]
+            shown, last = dict(page.evaluate(SEEN)) | dict(rows), rows[-1][0]
+            hidden = [place for place in range(first + len(seen), last + 1) if place not in shown]
+            assert not hidden, f"no frame showed places {hidden[0]} to {hidden[-1]}"
+            seen += [shown[place] for place in range(first + len(seen), last + 1)]
             if len(seen) >= end or time.monotonic() > ends_s:
                 return seen[:end]
-            last = rows[-1][0]
             page.wait_for_timeout(PAGE_MS)
+            focused = page.evaluate(FOCUSED)  # At first it goes to the last row in sight, and the grid need not scroll.
             page.keyboard.press("PageDown")
-            page.wait_for_function(f"({SIGHT})('/id').at(-1)?.[0] > {last}", polling="raf")
+            page.wait_for_function(f"{FOCUSED} !== {focused}")
 
 
 def say(text: str) -> None:
