@@ -34,8 +34,8 @@ STRETCH_S = 160.0
 """The time of each of the five stretches of `end`."""
 SETTLED = "window.sowstreamPage.grid?.isSettled"
 SIGHT = """(column) => {
-  const top = document.querySelector('#grid .ag-header').getBoundingClientRect().bottom - 3;
-  const bottom = document.querySelector('#grid .ag-grid-viewport').getBoundingClientRect().bottom + 3;
+  const top = document.querySelector('#grid .ag-header').getBoundingClientRect().bottom - 7;
+  const bottom = document.querySelector('#grid .ag-grid-viewport').getBoundingClientRect().bottom + 7;
   const rows = [];
   for (const row of document.querySelectorAll('#grid .ag-row')) {
     const box = row.getBoundingClientRect();
@@ -44,9 +44,8 @@ SIGHT = """(column) => {
   }
   return rows.sort(([one], [other]) => one - other);
 }"""
-"""The places and the texts of a column of the rows that are wholly in sight, from the top.
-
-Far down in a million rows Chromium scrolls by two pixels at least."""
+"""The places and the texts of a column of the rows in sight, from the top: a quarter of the height of the first and the
+last one may be hidden, which is above and below their texts."""
 SAME = f"""() => {{
   const rows = ({SIGHT})('/id');
   const [before, text] = [window.sightBefore, JSON.stringify(rows)];
