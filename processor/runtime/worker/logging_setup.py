@@ -6,6 +6,7 @@ the first module that needs it, and configured at that moment.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import logging
 import os
@@ -26,10 +27,14 @@ if TYPE_CHECKING:
 def set_up_logging(*, verbose: bool = False, tells_process: bool = False) -> None:
     """Send all log lines to stderr: Sowstream's from INFO on, those of other libraries from WARNING on.
 
+    A crash within a library writes the stacks of all threads there, which otherwise end without a word.
+
     Args:
         verbose: log Sowstream's lines from DEBUG on.
         tells_process: add the process id to each line, as several processes write to the same output.
     """
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)  # As a number: `sys.stderr` may be no file.
     handler = logging.StreamHandler()
     handler.setFormatter(_LazyFormatter(tells_process=tells_process))
     root = logging.getLogger()

@@ -173,3 +173,15 @@ def test_secrets_are_stars():
 def test_verbose_adds_our_details_only():
     """`verbose` adds Sowstream's debug lines, not those of other libraries."""
     assert [line["event"] for line in logged("verbose=True")] == ["settings", "details", "broker 7 is down", "oops"]
+
+
+def test_a_crash_in_a_library_writes_the_stacks_of_all_threads() -> None:
+    """Without them a worker ends without a word in its log."""
+    program = (
+        "import faulthandler; from processor.runtime.worker.logging_setup import set_up_logging\n"
+        "set_up_logging(); faulthandler._sigsegv()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert 'File "<string>", line 2 in <module>' in done.stderr
