@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from processor import api, errors, testing
-    from processor.client import Ack, AsyncClient, Client, Message, Subscription, TopicInfo, TypedView, View
+    from processor.client import (
+        Ack,
+        AsyncClient,
+        Client,
+        Message,
+        Queue,
+        QueueMessage,
+        QueueMetrics,
+        Subscription,
+        TopicInfo,
+        TypedView,
+        View,
+    )
     from processor.config import Config, load
 
 _HOMES: Final = {
@@ -18,6 +30,9 @@ _HOMES: Final = {
     "Client": "processor.client",
     "Config": "processor.config",
     "Message": "processor.client",
+    "Queue": "processor.client",
+    "QueueMessage": "processor.client",
+    "QueueMetrics": "processor.client",
     "Subscription": "processor.client",
     "TopicInfo": "processor.client",
     "TypedView": "processor.client",
@@ -32,6 +47,9 @@ __all__ = [
     "Client",
     "Config",
     "Message",
+    "Queue",
+    "QueueMessage",
+    "QueueMetrics",
     "Subscription",
     "TopicInfo",
     "TypedView",
