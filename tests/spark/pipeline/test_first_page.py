@@ -27,11 +27,13 @@ from spark_integration.pipeline.pipeline_settings import PipelineFile
 from tests.cli.conftest import Cli
 from tests.docs.pages import blocks
 from tests.spark.pipeline.test_killed import SPARK
+from tests.spark.upserting_job import SESSIONS
 from tests.trial.conftest import Up
 
 PATIENCE_S = 900
 """Longest wait for any one event, on a machine that has other work."""
 PAGE = "../../spark_integration/README.md"
+JOBS = "../../spark_integration/pipeline/README.md"
 
 
 def _blocks(language):
@@ -139,6 +141,13 @@ def test_every_setting_is_documented() -> None:
     for kind in ("ingest", "archive", "table", "features"):
         named = {name.partition(".")[0] for name in _documented(f"setting of `{kind}`")}
         assert named == _keys(find_job(kind).settings_type) - shared, kind
+
+
+def test_the_sessions_of_lakes_are_those_that_are_tried() -> None:
+    """The settings of the page for Delta Lake and Iceberg are those under which the tests write such tables."""
+    shown = [yaml.safe_load(part.text)["spark"] for part in blocks(JOBS) if part.section == "Delta Lake and Iceberg"]
+    assert [*map(tuple, shown)] == [(*SESSIONS["delta"],), (*SESSIONS["iceberg"], "spark.sql.catalog.lake.warehouse")]
+    assert all(SESSIONS[kind].items() <= tree.items() for kind, tree in zip(("delta", "iceberg"), shown, strict=True))
 
 
 def test_every_metric_is_documented() -> None:
