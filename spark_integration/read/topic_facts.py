@@ -57,7 +57,7 @@ class TopicFacts:
             raise ConfigurationError(
                 f"the options that begin with 'kafka.': {problem}; these go to librdkafka"
             ) from None
-        self._admin.cluster(_ANSWER_TIMEOUT_S)  # An error has the reason why no broker answers.
+        self._admin.cluster()  # An error has the reason why no broker answers.
         description = self._admin.describe_topics([topic], shows_hidden=True).get(topic)
         if description is None:
             raise ConfigurationError(

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from functools import partial
 
 import pytest
 
 from processor.errors import BrokerUnavailable, ConfigurationError, FilterError
+from processor.kafka.admin.admin import Admin
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
@@ -154,8 +156,8 @@ def test_settings_name_the_servers_where_options_do_not(spark, history) -> None:
 
 
 def test_a_kafka_that_does_not_answer_is_an_error(spark, monkeypatch) -> None:
-    """A Kafka that does not answer within the timeout is an error before Spark reads."""
-    monkeypatch.setattr(topic_facts, "_ANSWER_TIMEOUT_S", 0.3)
+    """A Kafka that does not answer as long as a command waits is an error before Spark reads."""
+    monkeypatch.setattr(topic_facts, "Admin", partial(Admin, connect_timeout_s=0.3))
     with pytest.raises(BrokerUnavailable, match=r"looking at the cluster at 127\.0\.0\.1:1"):
         read_sow(spark, "orders", options={"kafka.bootstrap.servers": "127.0.0.1:1"})
 
