@@ -74,6 +74,16 @@ def test_perspective_follows_a_view(browser, world):  # noqa: F811
     page.close()
 
 
+@pytest.mark.skipif(not (MODULES / "@perspective-dev" / "viewer").exists(), reason="npm ci in web/adapters")
+def test_perspective_shows_numbers_as_they_are(browser, world):  # noqa: F811
+    """A number has its decimals and groups of three, and one that names something has none of either."""
+    world.put("a", price=1234.0625, trade_id=1234)
+    page = opened(browser, world, "perspective")
+    page.wait_for_selector("regular-table td >> text=/^1,234.0625$/")
+    page.wait_for_selector("regular-table td >> text=/^1234$/")
+    page.close()
+
+
 @pytest.mark.skipif(not (MODULES / "ag-grid-community").exists(), reason="npm ci in processor/gateway/web/adapters")
 def test_ag_grid_shows_every_digit(browser, world):  # noqa: F811
     """AG Grid shows and sorts numbers with every digit, and a field that appears later is a column."""

@@ -1,8 +1,10 @@
 // A page with Perspective: perspective.html#topic=orders&filter=/qty > 10
+import { isName } from '../page-cells.js';
 import { connect } from '../sowstream.js';
 import { bindTable } from './perspective.js';
 
 const ROWS_MAX = 200_000;
+const DECIMALS_MAX = 8; // Perspective's own are two: 7 is 7.00, and 0.0625 is 0.06.
 const say = (text) => { document.getElementById('fault').textContent = text; };
 
 async function library() {
@@ -31,10 +33,19 @@ async function start() {
   await view.ready;
   const worker = await perspective.worker();
   const grid = { view, client };
-  await bindTable(view, (schema) => worker.table(schema, { index: 'sowKey' }), async (table) => {
-    const viewer = document.getElementById('viewer');
-    await viewer.load(table);
-    await viewer.restore({ columns: await table.columns(), theme: matchMedia('(prefers-color-scheme: dark)').matches ? 'Pro Dark' : 'Pro Light' });
+  const viewer = document.getElementById('viewer');
+  await viewer.load(worker);
+  let made = 0;
+  await bindTable(view, (schema) => worker.table(schema, { index: 'sowKey', name: `${topic} ${++made}` }), async (table) => {
+    const kinds = await table.schema();
+    const numbers = Object.keys(kinds).filter((name) => kinds[name] === 'float');
+    const format = (name) => ({ number_format: { minimumFractionDigits: 0, maximumFractionDigits: DECIMALS_MAX, useGrouping: !isName(name) } });
+    await viewer.restore({
+      table: `${topic} ${made}`,
+      columns: await table.columns(),
+      columns_config: Object.fromEntries(numbers.map((name) => [name, format(name)])),
+      theme: matchMedia('(prefers-color-scheme: dark)').matches ? 'Pro Dark' : 'Pro Light',
+    });
     grid.table = table;
   });
   globalThis.sowstreamGrid = grid;
