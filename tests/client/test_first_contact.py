@@ -97,6 +97,14 @@ class TestKeys:
                 view[8]
             assert view.get(7) == {"id": 7, "qty": 1}
 
+    def test_a_closed_view_has_its_last_records_and_says_so(self, family: Family, client: Client) -> None:
+        """The records of a view stay as they are after `close`, and its text shows that they change no more."""
+        family.sow("7", {"id": 7, "qty": 1})
+        view = client.view(family.name)
+        assert repr(view) == "<View with 1 records>"
+        view.close()
+        assert (repr(view), view[7], view.refresh()) == ("<View with 1 records, closed>", {"id": 7, "qty": 1}, [])
+
     def test_publishers_take_the_keys_that_get_takes(self, family: Family, client: Client) -> None:
         """The Kafka key of each command is the text of the key; a value that is no key is refused, and nothing sent."""
         client.publish(family.name, {"id": 7}, key=7)

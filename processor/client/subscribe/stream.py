@@ -73,6 +73,11 @@ class Stream(MessageReader):
         """Number of keys that were dropped because there were too many, so that their next delta was not checked."""
         return self._feed.unchecked
 
+    @property
+    def is_closed(self) -> bool:
+        """True after `close`."""
+        return self._is_closed
+
     def next_within(self, timeout_s: float | None) -> Message | None:
         """The next message of a stream that is iterated over; None if none came in time, or the stream has ended.
 

@@ -101,7 +101,7 @@ class TypedView(Mapping[str, RecordT]):
         self.view.__exit__(kind, error, trace)
 
     def __repr__(self) -> str:
-        return f"<TypedView with {len(self.view):,} records>"
+        return f"<Typed{repr(self.view)[1:]}"
 
     def changes(self, timeout_s: float | None = None) -> Iterator[TypedChange[RecordT]]:
         """Each change as it arrives. Arguments and errors as `View.changes`."""

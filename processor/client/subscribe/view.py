@@ -141,14 +141,14 @@ class View(Mapping[str, Value]):
         return pandas_frame(self.items(), key_column)
 
     def __repr__(self) -> str:
-        return f"<View with {len(self._records):,} records>"
+        return f"<View with {len(self._records):,} records{', closed' if self._subscription.is_closed else ''}>"
 
     def _repr_html_(self) -> str:
         """The first records as a table, for notebooks."""
         return html_table(self)
 
     def close(self) -> None:
-        """End the view. A view kept for the next run stands at the last applied change."""
+        """End the view, whose records stay as they are. One kept for the next run stands at the last applied change."""
         self._subscription.close()
 
     def _apply(self, message: Message) -> Iterator[ViewChange]:
