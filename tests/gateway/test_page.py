@@ -215,6 +215,27 @@ def test_an_empty_grid_says_why(page, world):
     page.wait_for_function(f"{fault} === 'quotes has no record.'")
 
 
+def test_a_reason_that_comes_late_does_not_stand_over_rows(page):
+    """The reason of an empty grid is not shown if there are rows by the time that it is known.
+
+    It needs the first records without the filter, and these are held back here.
+    """
+    page.evaluate(
+        "() => { const { connection } = window.sowstreamPage; const sow = connection.sow.bind(connection);"
+        "const held = new Promise((resolve) => { window.release = resolve; });"
+        "connection.sow = async (topic, options) => { if (!options.filter) await held; return sow(topic, options); }; }"
+    )
+    rows = "document.querySelector('#rows').textContent"
+    ask(page, "/state = 'gone'")
+    page.wait_for_function(f"{rows} === '0'")
+    ask(page, "/state != 'gone'")
+    page.wait_for_function(f"{rows} === '200'")
+    # Answers come in the order of their requests, so the held one has been taken when this one is there.
+    page.evaluate("window.release()")
+    page.evaluate("window.sowstreamPage.connection.sow('orders', { top: 1, orderBy: '/id' })")
+    assert page.inner_text("#fault") == ""
+
+
 def test_fields_are_completed_in_the_filter(page):
     """The browser lists the filter with each field that begins as typed, also behind a condition; Tab takes one."""
     page.click("#filter")

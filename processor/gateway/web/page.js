@@ -246,8 +246,10 @@ async function hint({ total, filter }) {
   const asked = total === 0 ? `${state.topic.topic} ${filter}` : '';
   if (asked === hinted) return;
   hinted = asked;
-  if (asked) message(reason = await hintOf(state.connection, state.topic.topic, filter));
-  else if ($('fault').textContent === reason) message('');
+  if (asked) {
+    const text = await hintOf(state.connection, state.topic.topic, filter);
+    if (hinted === asked) message(reason = text); // Else there are rows by now, or another query.
+  } else if ($('fault').textContent === reason) message('');
 }
 
 function changed(changes) {
