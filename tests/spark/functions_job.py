@@ -23,7 +23,8 @@ from tests.waiting import until
 SCHEMA = "id LONG, qty LONG"
 LATE = "Python worker failed to connect back"
 """Spark's error where the Python of the driver takes longer than 10 s to start, as on a busy machine."""
-TRIES = 3
+LATE_S = 300
+"""How long a step that fails by it is tried again: the machine may be busy for minutes."""
 
 
 def main(mode: str, name: str, config: str, bootstrap: str, directory: str, results: str) -> None:
@@ -47,13 +48,13 @@ def main(mode: str, name: str, config: str, bootstrap: str, directory: str, resu
     found = {}
     for step in Job.STEPS if mode == "connect" else Job.EVERYWHERE:
         began = time.monotonic()
-        for _ in range(TRIES):
+        while True:
             try:
                 found[step] = getattr(job, step)()
             except Exception as error:  # noqa: BLE001 - the test judges it
                 traceback.print_exc()
                 found[step] = f"{type(error).__name__}: {error}"
-            if LATE not in str(found[step]):
+            if LATE not in str(found[step]) or time.monotonic() > began + LATE_S:
                 break
         print(step, found[step], f"{time.monotonic() - began:.1f} s", flush=True)
         Path(results).write_text(json.dumps(found))
@@ -81,6 +82,7 @@ class Job:
         self.spark, self.name, self.config, self.options = spark, name, config, options
         self.directory = directory
         self.merged: Any = None
+        self._is_behind = False
 
     def _call(self, function: str, *arguments: Any, **more: Any) -> Any:
         # Two writing tasks in place of sixteen.
@@ -190,13 +192,15 @@ class Job:
     def publish_stream_behind(self) -> None:
         """Publish a stream by a clock that is behind a batch of the same client, which is refused."""
         name = f"{self.name}_copy"
-        way = recipe(["id"], [], 2)
-        ahead_ms = int(time.time() * 1000) + 3_600_000
-        sequence = str((ahead_ms - PLANNED_FROM_MS) << PLANNED_ROWS_BITS)
-        producer = Producer({"bootstrap.servers": self.options["kafka.bootstrap.servers"]})
-        headers = {"client": f"behind/{way}/1", "sequence": sequence}
-        producer.produce(f"{name}.publish", b"{}", b"9", headers=headers, timestamp=ahead_ms)
-        assert producer.flush(60) == 0
+        if not self._is_behind:  # A step that is tried again adds no second record.
+            way = recipe(["id"], [], 2)
+            ahead_ms = int(time.time() * 1000) + 3_600_000
+            sequence = str((ahead_ms - PLANNED_FROM_MS) << PLANNED_ROWS_BITS)
+            producer = Producer({"bootstrap.servers": self.options["kafka.bootstrap.servers"]})
+            headers = {"client": f"behind/{way}/1", "sequence": sequence}
+            producer.produce(f"{name}.publish", b"{}", b"9", headers=headers, timestamp=ahead_ms)
+            assert producer.flush(60) == 0
+            self._is_behind = True
         stream = self._stream("stream_deltas", self.name)
         writer = self._call("publish_deltas", stream, name, ["id"], mask="_sow.changed", client="behind")
         self._run(writer, "behind")
