@@ -331,6 +331,22 @@ def test_a_record_is_made_and_deleted(page):
     assert asked == ["Delete 0001? This cannot be undone."] * 2
 
 
+def test_a_record_that_was_not_read_is_not_deleted(page, world):
+    """*Delete* is disabled until the panel shows the record with its version, and when there is no record any more."""
+    state = "document.querySelector('#record [data-part=state]').textContent"
+    world.gateway.call(world.feeds["orders"].hold)
+    page.click(cell(1, "/id"))
+    page.keyboard.press("Space")
+    page.wait_for_function(f"{state} === 'is read'")
+    assert page.is_disabled("#delete")
+    world.gateway.call(world.feeds["orders"].restart)
+    page.wait_for_function(f"{state} === 'version 1'")
+    assert page.is_enabled("#delete")
+    world.delete("0001")
+    page.wait_for_function(f"{state}.includes('no such record any more')")
+    assert page.is_disabled("#delete")
+
+
 def test_a_pause_holds_the_picture(page, world):
     """While it is paused the picture stays; then it shows the records of now."""
     page.click("#pause")
