@@ -37,6 +37,10 @@ _OURS_TO_READ_A_TABLE: Final = dict.fromkeys(
     ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp"),
     "the function's `at` says up to where a table is read, and is looked at first: some ends cannot be answered for",
 )
+_FETCHES: Final = {"kafka.max.poll.records": "20000", "kafka.max.partition.fetch.bytes": "4194304"}
+"""Defaults for reading. After each poll Spark asks the broker for the topic's bounds, and with that drops what its
+consumer has fetched already; Kafka's own 500 records would be fetched five times.
+"""
 _OURS_TO_WRITE: Final = {
     "topic": "the function's `topic` says where the deltas go",
     "kafka.partitioner.class": "keys go where Kafka's own partitioner puts them, as the workers do",
@@ -107,6 +111,7 @@ def source_options(topic: str, role: Role, options: Options | None, names: Kafka
         ConfigurationError: no servers, an option that Sowstream sets itself, or a topic that is no family's name.
     """
     return {
+        **_FETCHES,
         **_checked(options, _OURS_TO_READ),
         "subscribe": _kafka_topic(topic, role, options, names),
         "includeHeaders": "true",

@@ -66,7 +66,9 @@ def test_promises_cannot_be_switched_off(options_of, name) -> None:
 def test_other_options_pass() -> None:
     """Other options reach Spark unchanged."""
     given = SERVERS | {"failOnDataLoss": "false", "startingOffsets": "earliest", "kafka.security.protocol": "SSL"}
-    assert source_options("orders", "delta", given) == given | {
+    given |= {"kafka.max.poll.records": "7", "Kafka.max.partition.fetch.bytes": "7"}
+    assert source_options("orders", "delta", given) == {
+        **{name.lower() if name.lower().startswith("kafka.") else name: text for name, text in given.items()},
         "subscribe": "orders.delta",
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
