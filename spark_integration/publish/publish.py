@@ -50,6 +50,10 @@ _OURS: Final = {
     "kafka.transactional.id": "Spark's Kafka sink writes without transactions",
 }
 _SIZE: Final = "kafka.max.request.size"
+_BATCHES: Final = {"kafka.linger.ms": "20", "kafka.batch.size": "262144", "kafka.compression.type": "lz4"}
+"""Defaults for writing many rows: the headers of neighbours are nearly the same, and batches as Java's client makes
+them would cost the broker more than the rows cost Spark.
+"""
 
 
 def publish_deltas(
@@ -241,7 +245,7 @@ def publish_options(topic: str, options: Options | None, names: KafkaNames | Non
             f"option {_SIZE!r} is {size}; the topic takes records of {MESSAGE_MAX_BYTES} bytes, "
             "and what the producer refuses itself is refused in order"
         )
-    return settings | {"kafka.enable.idempotence": "true", "kafka.delivery.timeout.ms": str(2**31 - 1)}
+    return _BATCHES | settings | {"kafka.enable.idempotence": "true", "kafka.delivery.timeout.ms": str(2**31 - 1)}
 
 
 @dataclass(frozen=True, slots=True)

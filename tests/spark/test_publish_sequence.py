@@ -374,10 +374,11 @@ def test_options_that_could_leave_a_gap_are_refused(option, said) -> None:
 
 
 def test_producer_gives_nothing_up() -> None:
-    """The producer is idempotent and waits without a limit; other options of the caller are kept."""
-    assert publish_options("orders", NOWHERE | {"kafka.max.request.size": "2000000"}) == NOWHERE | {
+    """The producer is idempotent and waits without a limit; options of the caller replace defaults, and are kept."""
+    own = {"kafka.max.request.size": "2000000", "kafka.linger.ms": "7", "kafka.compression.type": "none"}
+    assert publish_options("orders", NOWHERE | own) == NOWHERE | own | {
         "topic": "orders.publish",
         "kafka.enable.idempotence": "true",
         "kafka.delivery.timeout.ms": "2147483647",
-        "kafka.max.request.size": "2000000",
+        "kafka.batch.size": "262144",
     }
