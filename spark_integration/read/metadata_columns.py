@@ -69,7 +69,7 @@ def described() -> dict[str, Sql]:
 def expires_at() -> Sql:
     """The time at which the record expires; null: never."""
     # Spark looks for the header at each use of its number, and most records have none.
-    has_time = f"exists(headers, header -> header.key = {literal(headers.EXPIRES_AT)})"
+    has_time = f"array_contains(headers.key, {literal(headers.EXPIRES_AT)})"
     time_ms = header_number(headers.EXPIRES_AT)
     # No worker writes a time after the year 9999, and Spark would fail at it.
     is_time = f"{has_time} AND {time_ms} BETWEEN 1 AND {_YEAR_9999_MS}"
@@ -83,14 +83,15 @@ def is_live(now: Sql = "current_timestamp()") -> Sql:
 
 def header_text(name: str) -> Sql:
     """The last value of a header as text, null without the header."""
-    named = f"filter(headers, header -> header.key = {literal(name)})"
-    return f"CAST(try_element_at({named}, -1).value AS STRING)"
+    # Not `filter`: Spark compiles no function with a lambda, nor what stands in one step with it.
+    from_end = f"nullif(array_position(reverse(headers.key), {literal(name)}), 0)"
+    return f"CAST(try_element_at(headers.value, CAST(-{from_end} AS INT)) AS STRING)"
 
 
 def header_number(name: str) -> Sql:
     """The number of a header by the rule of `processor.wire.headers`, null for every other value."""
-    text = header_text(name)
-    return f"CASE WHEN {text} RLIKE {literal(headers.NUMBER_PATTERN)} THEN try_cast({text} AS BIGINT) END"
+    digits = f"regexp_extract({header_text(name)}, {literal(headers.NUMBER_PATTERN)}, 0)"
+    return f"try_cast({digits} AS BIGINT)"
 
 
 def header_kind() -> Sql:

@@ -145,6 +145,9 @@ def _strange(value: str, kind: DataType, level: int = 0) -> Iterator[str]:
         case StructType(fields=fields):
             for field in fields:
                 yield from _strange(f"{value}.{name_of(field)}", field.dataType, level)
+        case ArrayType(elementType=StringType()):
+            # Compiled, as a function with a lambda is not.
+            yield f"array_join({value}, ',') RLIKE {_LONG}"
         case ArrayType(elementType=inner):
             if conditions := list(_strange(f"e{level}", inner, level + 1)):
                 yield f"exists({value}, e{level} -> {' OR '.join(conditions)})"
