@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, chain, pairwise
@@ -15,7 +16,7 @@ from processor.record import Record
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-    from processor.record import Headers, Outgoing
+    from processor.record import Headers, Outgoing, Value
 
 HEADERS_DDL: Final = "array<struct<key: string, value: binary>>"
 """The type of column `headers` of Spark's Kafka source and sink."""
@@ -115,6 +116,47 @@ def headers_column(rows: Iterable[Headers | None]) -> pa.ListArray:
         begins.append(len(names))
     pairs = pa.StructArray.from_arrays([pa.array(names, pa.string()), pa.array(values, pa.binary())], ["key", "value"])
     return pa.ListArray.from_arrays(pa.array(begins, pa.int32()), pairs)
+
+
+def column_at_once(values: Sequence[Value], kind: pa.DataType) -> pa.Array | None:
+    """Convert values to a column, column by column in structs, without a call of Python for each of them.
+
+    Returns:
+        The column; None unless every value is None or of the one Python type that is stored as it is: then each has to
+        be looked at.
+    """
+    kinds = set(map(type, values))
+    has_nulls = type(None) in kinds
+    kinds.discard(type(None))
+    if pa.types.is_struct(kind) and kind.num_fields and kinds <= {dict}:
+        present = [one or {} for one in values] if has_nulls else values
+        members = [column_at_once([one.get(part.name) for one in present], part.type) for part in kind]
+        nulls = pa.array([one is None for one in values]) if has_nulls else None
+        is_made = all(member is not None for member in members)
+        return pa.StructArray.from_arrays(members, fields=list(kind), mask=nulls) if is_made else None
+    if pa.types.is_list(kind) and kinds <= {list}:
+        items = column_at_once(list(chain.from_iterable(one or () for one in values)), kind.value_type)
+        ends = accumulate((len(one or ()) for one in values), initial=0)
+        begins = [None if one is None else begin for one, begin in zip(values, ends, strict=False)]
+        offsets = pa.array([*begins, sum(len(one or ()) for one in values)], pa.int32())
+        return None if items is None else pa.ListArray.from_arrays(offsets, items, type=kind)
+    if not any(is_kind(kind) and kinds <= own for is_kind, own in _STORED_AS_THEY_ARE):
+        return None
+    if float in kinds and not all(map(math.isfinite, filter(None, values))):
+        return None
+    try:
+        return pa.array(values, kind)
+    except (pa.ArrowException, OverflowError):
+        return None
+
+
+# What is beyond the range of the column is an error of Arrow, also a whole number that a double would round.
+_STORED_AS_THEY_ARE: Final[Sequence[tuple[Callable[[pa.DataType], bool], set[type]]]] = (
+    (pa.types.is_signed_integer, {int}),
+    (pa.types.is_string, {str}),
+    (pa.types.is_boolean, {bool}),
+    (pa.types.is_float64, {float, int}),
+)
 
 
 def in_chunks(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:

@@ -205,8 +205,13 @@ class BatchDecoder:
         import pyarrow as pa  # noqa: PLC0415 - as above
 
         batch, values = self._matching(batch, self._values(batch))
-        rows = [self._row(batch, index, value) for index, value in enumerate(values)]
-        columns = {"record": self._array(batch, rows)}
+        from spark_integration.foundation.arrow_records import column_at_once  # noqa: PLC0415 - as above
+
+        rows = values
+        if (record := column_at_once(values, self._type)) is None:
+            rows = [self._row(batch, index, value) for index, value in enumerate(values)]
+            record = self._array(batch, rows)
+        columns = {"record": record}
         if self._decoding.is_delta:
             paths = [[] if value is None or isinstance(value, _Misfit) else carried_paths(value) for value in values]
             columns["changed"] = pa.array(paths, pa.list_(pa.string()))

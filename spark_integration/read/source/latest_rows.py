@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql.types import (
@@ -63,6 +63,8 @@ class LatestRows:
         self._schema = pa.schema(list(arrow_type(schema)))
         self._misfit_type = arrow_type(MISFIT_TYPE)
         self._metadata = frozenset(field.name for field in metadata)
+        shown = [field for field in schema.fields if field.name in self._metadata]
+        self._shown = frozenset(name for field in shown for name in _names(field))
 
     def batches(self, latest: Sequence[Latest], partition: int) -> Iterator[pa.RecordBatch]:
         """The rows of the records that match.
@@ -71,7 +73,7 @@ class LatestRows:
             Stop: a record cannot be decoded, or does not fit its columns, and misfits are no rows.
         """
         for begin in range(0, len(latest), _BATCH_ROWS):
-            yield self._rows(_records(latest[begin : begin + _BATCH_ROWS], partition))
+            yield self._rows(_records(latest[begin : begin + _BATCH_ROWS], partition, self._shown))
 
     def _rows(self, records: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa  # noqa: PLC0415 - as above
@@ -104,27 +106,45 @@ def _column(records: pa.RecordBatch, field: pa.Field) -> pa.Array:
     return pa.StructArray.from_arrays(parts, fields=list(field.type))
 
 
-def _records(latest: Sequence[Latest], partition: int) -> pa.RecordBatch:
-    """Records in the columns of Spark's Kafka source, with the metadata of `METADATA`."""
+def _names(field: StructField) -> list[str]:
+    """The metadata that a metadata column has."""
+    return field.dataType.names if isinstance(field.dataType, StructType) else [field.name]
+
+
+def _records(latest: Sequence[Latest], partition: int, shown: Collection[str]) -> pa.RecordBatch:
+    """Records in the columns of Spark's Kafka source, with the metadata of `METADATA` that is shown."""
     import pyarrow as pa  # noqa: PLC0415 - as above
 
     from spark_integration.foundation.arrow_records import arrow_type, headers_column  # noqa: PLC0415 - as above
 
     headers = [one.headers for one in latest]
-    expiries = [expires_at_ms(each) for each in headers]
-    columns: Mapping[str, Sequence[object]] = {
+    columns: dict[str, Sequence[object]] = {
         "sow_key": [None if one.key is None else one.key.decode(errors="replace") for one in latest],
-        "version": list(map(version_of, headers)),
         "timestamp": [one.timestamp_ms * 1000 for one in latest],
-        "expires_at": [None if expiry is None else expiry * 1000 for expiry in expiries],
-        "source": [read_text(input_place(each)) for each in headers],
         "partition": [partition] * len(latest),
         "offset": [one.offset for one in latest],
     }
+    columns |= {name: list(map(read, headers)) for name, read in _OF_HEADERS.items() if name in shown}
     arrays = {name: pa.array(values, arrow_type(METADATA[name].dataType)) for name, values in columns.items()}
     arrays["value"] = pa.array([one.value for one in latest], pa.binary())
     arrays["headers"] = headers_column(headers)
     return pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays))
+
+
+def _expires_at_us(headers: Headers | None) -> int | None:
+    time_ms = expires_at_ms(headers)
+    return None if time_ms is None else time_ms * 1000
+
+
+def _source(headers: Headers | None) -> str | None:
+    return read_text(input_place(headers))
+
+
+_OF_HEADERS: Final[Mapping[str, Callable[[Headers | None], object]]] = {
+    "version": version_of,
+    "expires_at": _expires_at_us,
+    "source": _source,
+}
 
 
 def expires_at_ms(headers: Headers | None) -> int | None:

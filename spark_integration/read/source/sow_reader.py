@@ -132,9 +132,13 @@ class SowSourceReader(DataSourceReader):
 
     def _messages(self, wanted: Range) -> Iterator[Any]:
         """The committed records of a range, in order."""
-        from processor.kafka.clients.log_reader import LogReader, read_range  # noqa: PLC0415 - needed on an executor
+        from processor.kafka.clients.log_reader import (  # noqa: PLC0415 - needed on an executor
+            BOUNDED_FETCH_WAIT_MS,
+            LogReader,
+            read_range,
+        )
 
-        log = LogReader(self._options.kafka, group=self._group)
+        log = LogReader(self._options.kafka, group=self._group, fetch_wait_ms=BOUNDED_FETCH_WAIT_MS)
         begins, ends = {wanted.partition: wanted.begin}, {wanted.partition: wanted.end}
         try:
             for _, messages in read_range(log, self._topic, begins, ends, stall_timeout_s=_STALL_TIMEOUT_S):
@@ -153,17 +157,20 @@ class _Fold:
 
     def folded(self, messages: Iterator[Any], wanted: Range) -> list[Latest]:
         """The latest record of each key that was not deleted."""
-        latest: dict[bytes | None, Latest] = {}
+        latest: dict[bytes | None, tuple[Any, int]] = {}
         held = 0
         for message in messages:
             key, value = message.key(), message.value()
             if (before := latest.pop(key, None)) is not None:
-                held -= _size(before)
+                held -= before[1]
             if value is None:
                 continue
-            one = Latest(key, value, message.headers(), message.offset(), message.timestamp()[1])
-            latest[key] = one
-            held += _size(one)
+            # Most records are replaced by later ones, so that nothing more is made of a message here.
+            size = _RECORD_BYTES + len(key or b"") + len(value)
+            for name, content in message.headers() or ():
+                size += len(name) + len(content or b"")
+            latest[key] = message, size
+            held += size
             if held > self._max_bytes:
                 raise ConfigurationError(
                     f"{self._topic} partition {wanted.partition}: its latest records take more than the "
@@ -171,18 +178,16 @@ class _Fold:
                     "Python has memory (spark.executor.pyspark.memory), or use read_sow, which folds in the JVM and "
                     "goes to disk"
                 )
-        return list(latest.values())
+        return [
+            Latest(key, message.value(), message.headers(), message.offset(), message.timestamp()[1])
+            for key, (message, _) in latest.items()
+        ]
 
 
 def _is_live(one: Latest, now_ms: int | None) -> bool:
     """Return whether a record has not expired, also if no worker is running to delete it."""
     expires = expires_at_ms(one.headers)
     return now_ms is None or expires is None or expires > now_ms
-
-
-def _size(one: Latest) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in one.headers or ())
-    return _RECORD_BYTES + len(one.key or b"") + len(one.value) + headers
 
 
 _KEY: Final = "sow_key"
