@@ -72,6 +72,19 @@ def read_sow_topic(spark: SparkSession, places: Places, condition: str = "true")
     discard(rows.select(F.from_json("value", DDL).alias("record")).select("record.*").where(condition))
 
 
+def read_sow_metadata(spark: SparkSession, places: Places) -> None:
+    """Read the last record of each key, with its metadata."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    last = F.max_by(F.struct("value", "headers", "timestamp", "partition", "offset"), "offset").alias("last")
+    rows = _scan(spark, places, "sow").groupBy("key").agg(last).select("key", "last.*").where("value IS NOT NULL")
+    version = F.element_at(F.map_from_entries("headers"), "version").cast("string").cast("long").alias("version")
+    record = F.from_json(F.col("value").cast("string"), DDL).alias("record")
+    key = F.col("key").cast("string").alias("sow_key")
+    rows = rows.select(record, key, version, "timestamp", "headers", "partition", "offset")
+    discard(rows.select("record.*", "sow_key", "version", "timestamp", "headers", "partition", "offset"))
+
+
 def read_sow_filtered(spark: SparkSession, places: Places) -> None:
     """Read the records that `FILTER` selects."""
     read_sow_topic(spark, places, "qty > 900")

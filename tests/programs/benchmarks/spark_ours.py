@@ -1,10 +1,13 @@
-"""The side of `spark_topics` that uses `spark_integration`."""
+"""The side of `spark_topics` that uses `spark_integration`; as a program, the first queries of a session of its own."""
 
 from __future__ import annotations
 
+import sys
+import time
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
@@ -20,7 +23,7 @@ from tests.programs.benchmarks.spark_alone import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 
 def session(directory: Path, cores: int) -> SparkSession:
@@ -46,36 +49,44 @@ def session(directory: Path, cores: int) -> SparkSession:
 
 
 def read_sow_topic(spark: SparkSession, places: Places) -> None:
-    """Read the last record of each key."""
-    from spark_integration import read_sow
+    """Read the last record of each key, without its metadata."""
+    spark_alone.discard(_sow(spark, places, metadata="none"))
 
-    spark_alone.discard(read_sow(spark, places.name, DDL, options=places.options))
+
+def read_sow_metadata(spark: SparkSession, places: Places) -> None:
+    """Read the last record of each key, with its metadata."""
+    spark_alone.discard(_sow(spark, places))
 
 
 def read_sow_filtered(spark: SparkSession, places: Places) -> None:
     """Read the records that a filter selects."""
-    from spark_integration import read_sow
-
-    spark_alone.discard(read_sow(spark, places.name, DDL, options=places.options, filter=FILTER))
+    spark_alone.discard(_sow(spark, places, metadata="none", filter=FILTER))
 
 
 def read_sow_keys(spark: SparkSession, places: Places) -> None:
     """Read the records of some keys."""
-    from spark_integration import read_sow
-
-    spark_alone.discard(read_sow(spark, places.name, DDL, options=places.options, keys=[*KEYS]))
+    spark_alone.discard(_sow(spark, places, metadata="none", keys=[*KEYS]))
 
 
 def load_sow_format(spark: SparkSession, places: Places) -> None:
     """Read the last record of each key by the data source."""
-    options = places.options | {"topic": places.name, "schema": DDL}
-    spark_alone.discard(spark.read.format("sow").options(**options).load())
+    spark_alone.discard(_format(spark, places).load())
 
 
 def load_sow_filtered(spark: SparkSession, places: Places) -> None:
     """Read the records that a filter selects by the data source."""
-    options = places.options | {"topic": places.name, "schema": DDL, "filter": FILTER}
-    spark_alone.discard(spark.read.format("sow").options(**options).load())
+    spark_alone.discard(_format(spark, places).option("filter", FILTER).load())
+
+
+def _sow(spark: SparkSession, places: Places, **arguments: Any) -> DataFrame:
+    from spark_integration import read_sow
+
+    return read_sow(spark, places.name, DDL, options=places.options, **arguments)
+
+
+def _format(spark: SparkSession, places: Places) -> DataFrameReader:
+    options = places.options | {"topic": places.name, "schema": DDL, "metadata": "none"}
+    return spark.read.format("sow").options(**options)
 
 
 def publish_whole(spark: SparkSession, places: Places) -> None:
@@ -165,3 +176,26 @@ def _run_job(spark: SparkSession, places: Places, job: dict[str, Any]) -> None:
     file.write_text(yaml.safe_dump({"settings": str(places.settings), "jobs": {"measured": job}}), encoding="utf-8")
     pipeline = PipelineSettings.load(file)
     run_jobs(pipeline, pipeline.chosen([]), spark, once=True, stop=Event())
+
+
+FIRST: Final = {"read_sow": read_sow_topic, "format_sow": load_sow_format, "publish_whole": publish_whole}
+"""The queries that are measured as the first ones of a session."""
+
+
+def main() -> None:
+    """Print the seconds of a session's start, its first query, and the same again; arguments: NAME CORES PLACES."""
+    name, cores, bootstrap, family, settings, directory, records = sys.argv[1:]
+    places = Places(bootstrap, family, Path(settings), Path(directory), int(records))
+    times_s = [time.monotonic()]
+    spark = session(places.directory, int(cores))
+    times_s.append(time.monotonic())
+    for _ in range(2):
+        FIRST[name](spark, places)
+        times_s.append(time.monotonic())
+    spark.stop()
+    session_s, first_s, second_s = (after - before for before, after in pairwise(times_s))
+    print(f"session {session_s:.2f} s, first query {first_s:.2f} s, again {second_s:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,12 +4,13 @@
 
 A worker merges the input first, so that the topics are those of a worker. Both sides of a pair run in turn, in one
 session, on one embedded broker, and the side that begins changes with each round. A figure is records a second on the
-clock, as Kafka or a disk is at one end of each. Round -1 is of a cold session, and shown alone: `--only read_sow` has
-the first query of a session then.
+clock, as Kafka or a disk is at one end of each. Round -1 is of a cold session, and shown alone. `--only first` measures
+the first queries of sessions of their own, in seconds.
 
 pair           ours                                                 Spark alone
 -------------  ---------------------------------------------------  ------------------------------------------------
-read_sow       `read_sow`, with typed columns                       a scan of the SOW topic, `max_by`, and `from_json`
+read_sow       `read_sow`, typed columns without metadata           a scan of the SOW topic, `max_by`, and `from_json`
+read_metadata  the same with metadata                               the same, with key, version, time, place and headers
 sow_filter     the same with a filter                               the same, and `where`
 sow_keys       the same with ten keys                               the same, and `where`
 format_sow     `format("sow")`                                      as for `read_sow`
@@ -26,6 +27,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -58,6 +61,7 @@ class Pair(NamedTuple):
 
 PAIRS: Final = {
     "read_sow": Pair(spark_ours.read_sow_topic, spark_alone.read_sow_topic, 1.0),
+    "read_metadata": Pair(spark_ours.read_sow_metadata, spark_alone.read_sow_metadata, 1.0),
     "sow_filter": Pair(spark_ours.read_sow_filtered, spark_alone.read_sow_filtered, 1.43),
     "sow_keys": Pair(spark_ours.read_sow_keys, spark_alone.read_sow_keys, 1.43),
     "format_sow": Pair(spark_ours.load_sow_format, spark_alone.read_sow_topic, 1.0),
@@ -70,6 +74,7 @@ PAIRS: Final = {
 }
 BACKFILL: Final = "backfill"
 BACKFILL_BAR: Final = 0.8
+FIRST: Final = "first"
 
 
 def main() -> None:
@@ -81,11 +86,13 @@ def main() -> None:
         cleanup.callback(spark.stop)
         figures: Figures = {}
         pairs = [name for name in arguments.only if name in PAIRS]
-        if pairs:
+        if pairs or FIRST in arguments.only:
             places = _filled(spark, directory, bootstrap, "bench", arguments.records, arguments.keys)
             for number in range(-1, arguments.rounds):  # The first one warms up.
                 for name in pairs:
                     _round(spark, places, name, number, figures)
+            for number in range(arguments.rounds if FIRST in arguments.only else 0):
+                _first(places, arguments.cores, number)
         if BACKFILL in arguments.only:
             _backfill(spark, directory, bootstrap, arguments, figures)
     _print(figures)
@@ -99,7 +106,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--backfilled", type=int, default=5_000_000, help="records of the archive of backfill")
-    names = [*PAIRS, BACKFILL]
+    names = [*PAIRS, BACKFILL, FIRST]
     parser.add_argument("--only", nargs="+", choices=names, default=names)
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
@@ -135,6 +142,14 @@ def _round(spark: SparkSession, places: Places, name: str, number: int, figures:
             figures.setdefault(name + label, []).append({"records_per_s": rate})
     if name == "versions" and number < 0:
         spark_ours.check_versions(spark, places)
+
+
+def _first(places: Places, cores: int, number: int) -> None:
+    """Measure the first query of a session, each in a process of its own."""
+    for name in spark_ours.FIRST:
+        command = [sys.executable, "-m", spark_ours.__name__, name, str(cores), *map(str, places)]
+        answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        print_progress(f"round {number}: {name}: {answer.stdout.strip()}")
 
 
 def _backfill(
