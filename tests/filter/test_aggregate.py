@@ -129,6 +129,8 @@ def test_aggregate_of_nothing_is_null() -> None:
         ("SUM(/a) + /y", "column 11: /y is neither grouped nor aggregated"),
         ("SUM(MAX(/a))", "column 5: an aggregate inside another one"),
         ("SUMM(/a)", "there is no function SUMM; the aggregate is SUM"),
+        ("CUONT(*)", "there is no function CUONT(*); the aggregate is COUNT(*)"),
+        ("SUM(*)", "there is no function SUM(*); the aggregate is SUM of a field, as only COUNT takes *"),
         ("COUNT()", "to count records write COUNT(*)"),
         ("SUM(/a", "expected ) or a comma"),
         ("NOPE(/c)", "NOPE"),

@@ -363,8 +363,10 @@ def _near_aggregate(call: Call) -> str:
     """Return a hint for an unknown function whose name is nearly that of an aggregate."""
     if call.name in function_names():
         return ""
-    close = _OTHER_SPELLINGS.get(call.name) or next(iter(get_close_matches(call.name, _ONE_ARGUMENT, 1, 0.7)), None)
-    return "" if close is None else f"; the aggregate is {close}"
+    name = call.name.removesuffix("(*)")
+    close = _OTHER_SPELLINGS.get(name) or next(iter(get_close_matches(name, _ONE_ARGUMENT, 1, 0.7)), None)
+    starred = "" if name == call.name else "(*)" if close == "COUNT" else " of a field, as only COUNT takes *"
+    return "" if close is None else f"; the aggregate is {close}{starred}"
 
 
 def _calls(node: Node) -> Sequence[Call]:
