@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import typer
 
-from processor.cli.output import OutputClosed, inform
+from processor.cli.output import OutputClosed, inform, with_flowing_help
 from processor.errors import ConfigurationError, SowstreamError
 
 _GROUPS: Final = ("topics", "dlq", "queue", "offsets", "transactions", "state", "broker")
@@ -88,7 +88,7 @@ def command_line(words: Sequence[str] = ()) -> typer.Typer:
             app.add_typer(module.app, name=name, rich_help_panel=panel)
         else:
             app.command(rich_help_panel=panel)(getattr(module, name))
-    return app
+    return with_flowing_help(app)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -28,6 +29,24 @@ def _type_shown_but_of_flags(option: TyperOption, ctx: Any) -> Any:
 
 # Typer 0.29 writes `<bool>` behind each flag, and has no setting for it.
 TyperOption.display_type_rich = _type_shown_but_of_flags  # type: ignore[assignment, method-assign]
+
+
+def with_flowing_help(app: typer.Typer) -> typer.Typer:
+    """Let the help of all commands fill the width of the terminal: Typer breaks each line where its docstring does.
+
+    Args:
+        app: the command line, whose commands are changed.
+
+    Returns:
+        The same command line.
+    """
+    for command in app.registered_commands:
+        paragraphs = (command.help or inspect.getdoc(command.callback) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            with_flowing_help(group.typer_instance)
+    return app
 
 
 class OutputClosed(Exception):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from processor.cli.output import OutputClosed, inform
+from processor.cli.output import OutputClosed, inform, with_flowing_help
 from processor.errors import ConfigurationError, SowstreamError
 from spark_integration.cli.check import check
 from spark_integration.cli.init import init
@@ -56,6 +56,7 @@ def _every(
 
 for command in COMMANDS:
     app.command()(command)
+with_flowing_help(app)
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:

@@ -57,6 +57,15 @@ def test_help_has_no_type_behind_a_flag(offline: Cli, arguments: list[str]):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "words"),
+    [(["up"], "; a worker for"), (["topics", "check"], "the one partition that")],
+)
+def test_help_breaks_lines_by_the_width_of_the_terminal(offline: Cli, arguments: list[str], words: str):
+    """Words on both sides of a line break of the source stand on one line of the help."""
+    assert words in offline(*arguments, "--help").stdout
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["sow"], "TOPIC"),
