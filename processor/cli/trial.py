@@ -23,6 +23,7 @@ from processor.trial.broker.server import HEAP
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from processor.config import Config
     from processor.trial.bench.result import Result
     from processor.trial.bench.run import BenchProgress
 
@@ -42,7 +43,9 @@ def _heap(value: str) -> str:
 Data = Annotated[
     Path | None,
     typer.Option(
-        "--data", help="The broker's records and logs. Default: sowstream/broker in the user's state directory."
+        "--data",
+        metavar="DIR",
+        help="The broker's records and logs. Default: sowstream/broker in the user's state directory.",
     ),
 ]
 
@@ -51,7 +54,9 @@ Data = Annotated[
 def start(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where clients connect; 0 is any free port.")] = PORT,
     data: Data = None,
-    heap: Annotated[str, typer.Option(callback=_heap, help="Java's memory, such as 512m or 2g.")] = HEAP,
+    heap: Annotated[
+        str, typer.Option(callback=_heap, metavar="SIZE", help="Java's memory, such as 512m or 2g.")
+    ] = HEAP,
 ) -> None:
     """Start a broker, wait until it is ready, and print its address. A running one is left as it is."""
     directory = data or background_data_dir()
@@ -110,7 +115,9 @@ def up(
         typer.Option("--temporary", help="Keep nothing: records and states go at the end. For a broker of its own."),
     ] = False,
     data: Data = None,
-    heap: Annotated[str, typer.Option(callback=_heap, help="Memory of the broker's Java, such as 512m or 2g.")] = HEAP,
+    heap: Annotated[
+        str, typer.Option(callback=_heap, metavar="SIZE", help="Memory of the broker's Java, such as 512m or 2g.")
+    ] = HEAP,
 ) -> None:
     """Run everything of the settings file in one terminal, until Ctrl-C, which ends all of it.
 
@@ -128,6 +135,7 @@ def up(
     if temporary and (state_dir is not None or data is not None):
         raise typer.BadParameter("it keeps nothing, so --state-dir and --data have no use", param_hint="--temporary")
     tree = settings(config, bootstrap, state_dir)
+    _refuse_unusable(tree)
     given = {"--config": config, "--bootstrap": bootstrap, "--state-dir": state_dir}
     options = UpOptions(
         arguments=tuple(word for name, value in given.items() if value is not None for word in (name, str(value))),
@@ -140,6 +148,23 @@ def up(
         is_verbose=logging.getLogger("sowstream").isEnabledFor(logging.DEBUG),
     )
     raise typer.Exit(run_up(with_listen(tree, listen), options, lambda tree, show: apply_settings(tree, show, _hide)))
+
+
+def _refuse_unusable(tree: Config) -> None:
+    """Reject settings that a worker would refuse, before a broker is fetched and topics are created.
+
+    Raises:
+        ConfigurationError: they name no topics, or some cannot be used; with a line for each problem.
+    """
+    from processor.errors import ConfigurationError  # noqa: PLC0415
+    from processor.installation.settings_check import check_offline  # noqa: PLC0415
+
+    report = check_offline(tree)
+    if not report.topics:
+        raise ConfigurationError(tree.no_topics)
+    if report.problems:
+        lines = [f"{topic}: {problem}" if topic else problem for topic, problem in report.problems]
+        raise ConfigurationError("\n  ".join(["these settings cannot be used:", *lines]))
 
 
 def _hide(_line: str) -> None:

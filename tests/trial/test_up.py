@@ -104,6 +104,24 @@ def test_refusals_name_the_remedy(tmp_path: Path, unique: str, taken_port: int) 
     assert "--temporary needs a broker of its own" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("topics", "reason"),
+    [
+        ({}, "the settings name no topics"),
+        ({"a": {"merge_rules": {"/n": "summ"}}}, "a: there is no merge rule 'summ'; did you mean 'sum'?"),
+    ],
+)
+def test_settings_that_no_worker_takes_are_refused_before_a_broker_starts(
+    tmp_path: Path, unique: str, topics: dict[str, Any], reason: str
+) -> None:
+    """No broker is fetched and no topic is created for them: the reason is all that is written."""
+    with_settings(tmp_path, f"127.0.0.1:{quiet_port()}", unique, topics=topics)
+    done = run("up", "--no-gateway", directory=tmp_path)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert "afka" not in done.stderr
+
+
 def test_a_view_is_ready_when_each_of_its_stages_is() -> None:
     """A topic is ready once its assigned partitions are restored, and a view once those of its stages are."""
     tree = {"topics": {"a": {}}, "views": {"v": {"underlying": "a", "group_by": ["/g"], "fields": {"/n": "COUNT(*)"}}}}
