@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 def check(
     jobs: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="Jobs of the file; none: all.")] = None,
     config: PipelineFile = None,
-    parse_sql: Annotated[
-        bool, typer.Option("--sql/--no-sql", help="Let Spark's parser read the SQL, where nothing else is wrong.")
-    ] = True,
+    parse_sql: Annotated[bool, typer.Option("--sql/--no-sql", help="Let Spark's parser read the SQL.")] = True,
 ) -> None:
     """Check settings, topics, paths, columns, versions and SQL, with the job and the line of each mistake.
 
@@ -43,10 +41,12 @@ def check(
         for finding in findings:
             data(f"note: {finding}" if finding.kind == "note" else str(finding))
         problems = sum(finding.kind != "note" for finding in findings)
-        if not problems and jvm is not None:
-            for line in _sql_problems(pipeline, texts, jvm()):
-                data(line)
-                problems += 1
+        if jvm is not None:
+            # It needs Java, whose absence is one of the problems.
+            with suppress(Stop) if problems else nullcontext():
+                for line in _sql_problems(pipeline, texts, jvm()):
+                    data(line)
+                    problems += 1
     if problems:
         inform(f"{problems} problem{'' if problems == 1 else 's'}.")
         raise typer.Exit(1)

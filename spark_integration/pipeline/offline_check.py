@@ -1,4 +1,4 @@
-"""Checks the settings of a job without Spark and Kafka: against those of its topics, and its columns in DDL.
+"""Checks the settings of jobs without Spark and Kafka: against those of topics and other jobs, and columns in DDL.
 
 Spark's own parser of DDL runs in a JVM. The one here finds the usual slips, in names of types, brackets and commas; a
 text with words that it does not know passes, as Spark has the last word. The types are those of
@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, get_args
 
+from processor.config.kafka_names import Role
 from processor.errors import ConfigurationError
 from spark_integration.foundation.settings import topic_settings
-from spark_integration.pipeline.job import Job, JobContext, JobSettings
+from spark_integration.pipeline.job import Job, JobContext, JobSettings, Target
 
 if TYPE_CHECKING:
     from processor.config import Config
@@ -34,7 +35,7 @@ _DEPTH_MAX: Final = 100
 
 
 def job_problems(
-    name: str, kind: type[Job[Any]], settings: JobSettings, topics: Config
+    name: str, kind: type[Job[Any]], settings: JobSettings, topics: Config, *, is_complete: bool = True
 ) -> list[tuple[SettingPlace, str]]:
     """The problems of a job, each with its place.
 
@@ -43,12 +44,13 @@ def job_problems(
         kind: its class.
         settings: its settings.
         topics: the settings of the topics.
+        is_complete: false if settings were left out; then only those that are there are checked, one by one.
     """
     problems = list(_topic_problems(kind, settings, topics))
     for place, text in kind.ddl(settings).items():
         if (wrong := ddl_problem(text)) is not None:
             problems.append((place, f"no DDL such as `id LONG, name STRING`: {wrong}"))
-    if not problems:
+    if not problems and is_complete:
         # A job checks its settings when it is created, and uses its surroundings when it is started.
         nothing: Any = None
         context = JobContext(name, topics, {}, "", nothing, nothing, nothing)
@@ -75,6 +77,79 @@ def _place_of(topic: str, settings: JobSettings) -> SettingPlace:
         if value == topic or (isinstance(value, tuple) and topic in value):
             return (field.alias or name,)
     return ()
+
+
+def shared_tables(jobs: Mapping[str, JobSettings]) -> Iterator[tuple[SettingPlace, str]]:
+    """The tables that two jobs would write, each with its place below `jobs`; archives may share their files.
+
+    Args:
+        jobs: the settings of the jobs, by name.
+    """
+    owners: dict[str, str] = {}
+    for name, settings in jobs.items():
+        target = getattr(settings, "to", None)
+        if isinstance(target, Target):
+            owner = owners.setdefault(target.place, name)
+            if owner != name and not jobs[owner].job == settings.job == "archive":
+                place = "path" if target.table is None else "table"
+                yield (name, "to", place), f"job {owner!r} writes there too; give each a place of its own"
+
+
+class Flow(NamedTuple):
+    """The topics between which a job moves records."""
+
+    sources: Sequence[str]
+    """The topics that it reads."""
+    kafka_sources: Sequence[str]
+    """The Kafka topics that it reads by their own names, perhaps of no topic of the settings."""
+    targets: Sequence[str]
+    """The topics to which it publishes."""
+
+
+def refuse_loops(topics: Config, jobs: Mapping[str, Flow]) -> None:
+    """Make sure that no topic is computed from itself, over any number of jobs, copies and views.
+
+    Args:
+        topics: the settings of the topics; a copy is computed from its underlying topic, a view from its inputs.
+        jobs: by name, the topics of a job.
+
+    Raises:
+        ConfigurationError: a topic is; the message has the way.
+    """
+    ways: dict[str, list[tuple[str, str]]] = {}
+    owners = {topics.kafka_names.topic(name, role): name for name in topics.names for role in get_args(Role)}
+    for name, flow in jobs.items():
+        for source in (*flow.sources, *(owners[kafka] for kafka in flow.kafka_sources if kafka in owners)):
+            ways.setdefault(source, []).extend((target, name) for target in flow.targets)
+    for name, view in topics.views.items():
+        for source in view.inputs:
+            ways.setdefault(source, []).append((name, ""))
+    for copy in (*topics.conflated, *topics.processors):
+        underlying = topics.underlying(copy)
+        if underlying is not None:
+            ways.setdefault(underlying, []).append((copy, ""))
+    for topic in ways:
+        way = _way(topic, topic, ways, [topic], set())
+        if way is not None:
+            raise ConfigurationError(
+                f"the jobs go in a circle: {' → '.join(way)}; each change of {topic} would cause the next one: publish "
+                "to another topic"
+            )
+
+
+def _way(
+    topic: str, goal: str, ways: Mapping[str, list[tuple[str, str]]], path: list[str], seen: set[str]
+) -> list[str] | None:
+    """The steps from a topic to the goal; None if there are none."""
+    for target, job in ways.get(topic, ()):
+        step = [*path, f"({job})", target] if job else [*path, target]
+        if target == goal:
+            return step
+        if target not in seen:
+            seen.add(target)
+            if (way := _way(target, goal, ways, step, seen)) is not None:
+                return way
+    return None
 
 
 class _Wrong(Exception):

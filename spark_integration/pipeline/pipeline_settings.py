@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias, get_args
+from typing import Annotated, Any, Final, TypeAlias
 
 import yaml
 from pydantic import Field, ValidationError
@@ -14,77 +15,21 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from processor.config import Config
 from processor.config import load as load_topics
-from processor.config.kafka_names import Role
 from processor.config.section import Environment, Properties
 from processor.config.suggestions import explain
 from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError, unknown_name
 from spark_integration.foundation.options import with_connection
 from spark_integration.pipeline.job import Job, JobSettings, find_job, located
-from spark_integration.pipeline.offline_check import job_problems
-
-
-class Flow(NamedTuple):
-    """The topics between which a job moves records."""
-
-    sources: Sequence[str]
-    """The topics that it reads."""
-    kafka_sources: Sequence[str]
-    """The Kafka topics that it reads by their own names, perhaps of no topic of the settings."""
-    targets: Sequence[str]
-    """The topics to which it publishes."""
-
-
-def refuse_loops(topics: Config, jobs: Mapping[str, Flow]) -> None:
-    """Make sure that no topic is computed from itself, over any number of jobs, copies and views.
-
-    Args:
-        topics: the settings of the topics; a copy is computed from its underlying topic, a view from its inputs.
-        jobs: by name, the topics of a job.
-
-    Raises:
-        ConfigurationError: a topic is; the message has the way.
-    """
-    ways: dict[str, list[tuple[str, str]]] = {}
-    owners = {topics.kafka_names.topic(name, role): name for name in topics.names for role in get_args(Role)}
-    for name, flow in jobs.items():
-        for source in (*flow.sources, *(owners[kafka] for kafka in flow.kafka_sources if kafka in owners)):
-            ways.setdefault(source, []).extend((target, name) for target in flow.targets)
-    for name, view in topics.views.items():
-        for source in view.inputs:
-            ways.setdefault(source, []).append((name, ""))
-    for copy in (*topics.conflated, *topics.processors):
-        underlying = topics.underlying(copy)
-        if underlying is not None:
-            ways.setdefault(underlying, []).append((copy, ""))
-    for topic in ways:
-        way = _way(topic, topic, ways, [topic], set())
-        if way is not None:
-            raise ConfigurationError(
-                f"the jobs go in a circle: {' → '.join(way)}; each change of {topic} would cause the next one: publish "
-                "to another topic"
-            )
-
-
-def _way(
-    topic: str, goal: str, ways: Mapping[str, list[tuple[str, str]]], path: list[str], seen: set[str]
-) -> list[str] | None:
-    """The steps from a topic to the goal; None if there are none."""
-    for target, job in ways.get(topic, ()):
-        step = [*path, f"({job})", target] if job else [*path, target]
-        if target == goal:
-            return step
-        if target not in seen:
-            seen.add(target)
-            if (way := _way(target, goal, ways, step, seen)) is not None:
-                return way
-    return None
-
+from spark_integration.pipeline.offline_check import Flow, job_problems, refuse_loops, shared_tables
 
 DEFAULT_FILE: Final = Path("pipeline.yaml")
 
 JobName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9_-]{1,60}$")]
 """The name of a job: also that of its query, its checkpoint, and a part of its client names."""
+
+_LINE: Final = re.compile(r"line (\d+): ")
+"""The beginning of a problem whose line is known."""
 
 Place: TypeAlias = tuple[str | int, ...]
 """A path of keys and positions in the file."""
@@ -192,19 +137,23 @@ class PipelineSettings:
         lines = _Lines(text)
         top = _top(file, tree, lines)
         home = file.resolve().parent
-        jobs, problems = _jobs(home, top.jobs, lines)
+        jobs, wrong = _jobs(home, top.jobs, lines)
+        problems = [problem for own in wrong.values() for problem in own]
         try:
             topics = load_topics(home / top.settings)
         except ConfigurationError as error:
             if not problems:
                 raise
             raise _refusal(file, [*problems, str(error)]) from None
-        for job in jobs.values():
-            at: Place = ("jobs", job.name)
-            problems += [
-                f"{lines.of((*at, *place))}{'.'.join((*map(str, at), *place))}: {problem}"
-                for place, problem in job_problems(job.name, job.kind, job.settings, topics)
-            ]
+        others = [
+            ((job.name, *place), problem)
+            for job in jobs.values()
+            for place, problem in job_problems(
+                job.name, job.kind, job.settings, topics, is_complete=job.name not in wrong
+            )
+        ]
+        for place, problem in (*others, *shared_tables({name: job.settings for name, job in jobs.items()})):
+            problems.append(f"{lines.of(('jobs', *place))}{'.'.join(('jobs', *place))}: {problem}")
         if problems:
             raise _refusal(file, problems)
         refuse_loops(topics, {name: job.flow for name, job in jobs.items()})
@@ -287,32 +236,59 @@ def _top(file: Path, tree: dict[str, Any], lines: _Lines) -> PipelineFile:
         ) from None
 
 
-def _jobs(home: Path, sections: dict[str, dict[str, Any]], lines: _Lines) -> tuple[dict[str, PipelineJob], list[str]]:
-    """Check all jobs, so that one error does not hide those of others: the good ones, and the problems."""
-    jobs, problems = {}, []
+def _jobs(
+    home: Path, sections: dict[str, dict[str, Any]], lines: _Lines
+) -> tuple[dict[str, PipelineJob], dict[str, list[str]]]:
+    """Check all jobs, so that one error does not hide others: the jobs, and the problems by the name of the job.
+
+    A job with problems is there too, with its other settings, where these can be used alone.
+    """
+    jobs, problems = {}, {}
     for name, section in sections.items():
-        job = _job(home, name, section, lines)
-        if isinstance(job, PipelineJob):
+        job, wrong = _job(home, name, section, lines)
+        if job is not None:
             jobs[name] = job
-        else:
-            problems += job
+        if wrong:
+            problems[name] = wrong
     return jobs, problems
 
 
-def _job(home: Path, name: str, section: dict[str, Any], lines: _Lines) -> PipelineJob | list[str]:
-    """A checked job, or its problems."""
+def _job(
+    home: Path, name: str, section: dict[str, Any], lines: _Lines
+) -> tuple[PipelineJob, list[str]] | tuple[None, list[str]]:
+    """A job with the settings that can be used, and its problems."""
     at: Place = ("jobs", name)
     if not isinstance(section.get("job"), str):
-        return [f"{lines.of(at)}jobs.{name}.job: missing; write the kind, such as job: ingest"]
+        return None, [f"{lines.of(at)}jobs.{name}.job: missing; write the kind, such as job: ingest"]
     try:
         kind = find_job(section["job"])
     except ConfigurationError as error:
-        return [f"{lines.of((*at, 'job'))}jobs.{name}.job: {error}"]
+        return None, [f"{lines.of((*at, 'job'))}jobs.{name}.job: {error}"]
+    model, context = kind.settings_type, {"home": home}
     try:
-        settings = kind.settings_type.model_validate(section, context={"home": home})
+        return PipelineJob(name, kind, model.model_validate(section, context=context)), []
     except ValidationError as error:
-        return _problems(error, kind.settings_type, at, lines)
-    return PipelineJob(name, kind, settings)
+        problems = _problems(error, model, at, lines)
+        rest = _without(section, [detail["loc"] for detail in error.errors(include_url=False)])
+    try:
+        return PipelineJob(name, kind, model.model_validate(rest, context=context)), problems
+    except ValidationError:
+        return None, problems
+
+
+def _without(section: dict[str, Any], places: Sequence[Place]) -> dict[str, Any]:
+    """A copy of a section without the settings at some places."""
+    rest = copy.deepcopy(section)
+    for place in places:
+        inner: Any = rest
+        for part in place[:-1]:
+            if not isinstance(inner.get(part), dict):
+                inner.pop(part, None)
+                break
+            inner = inner[part]
+        else:
+            inner.pop(place[-1], None)
+    return rest
 
 
 def _problems(error: ValidationError, model: Any, at: Place, lines: _Lines) -> list[str]:
@@ -337,7 +313,13 @@ def _with_guess(text: str, detail: Any) -> str:
 
 
 def _refusal(file: Path, problems: list[str]) -> ConfigurationError:
-    return ConfigurationError("\n  ".join([f"{file}: settings that cannot be used:", *problems]))
+    """An error with a line for each problem, in the order of the file."""
+
+    def line_of(problem: str) -> int:
+        number = _LINE.match(problem)
+        return 0 if number is None else int(number[1])
+
+    return ConfigurationError("\n  ".join([f"{file}: settings that cannot be used:", *sorted(problems, key=line_of)]))
 
 
 class _Lines:

@@ -5,6 +5,7 @@ A *problem* keeps a job from running; a *note* is a fact that it waits for, such
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from processor.kafka.admin.admin import Admin
 from spark_integration.foundation.options import client_properties
 from spark_integration.foundation.small_files import small_files, without_scheme
 from spark_integration.pipeline.driver_claim import holder_of
+from spark_integration.pipeline.ingesting.sources import SOURCE_FORMATS
 from spark_integration.session import connector_problem, require_java
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ def check_run(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> list[R
         for job in jobs:
             findings += _disk(pipeline, job)
     for job in jobs:
-        findings += _driver(pipeline, job)
+        findings += [*_format(pipeline, job), *_driver(pipeline, job)]
     return sorted(dict.fromkeys(findings), key=lambda finding: finding.kind == "note")
 
 
@@ -120,6 +122,17 @@ def _disk(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
             yield RunFinding(pipeline.place(job.name, *place), f"{target} cannot be made: {above} is no directory")
         elif not os.access(above, os.W_OK | os.X_OK):
             yield RunFinding(pipeline.place(job.name, *place), f"{target}: {above} cannot be written by this user")
+
+
+def _format(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
+    """Find a format that only a source of Spark's which is installed there can read."""
+    name = getattr(getattr(job.settings, "source", None), "format", "json")
+    if name in SOURCE_FORMATS or "." in name:
+        return
+    close = difflib.get_close_matches(name, SOURCE_FORMATS, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    place = pipeline.place(job.name, "from", "format")
+    yield RunFinding(place, f"{name!r} needs a streaming source of that name in Spark{hint}", "note")
 
 
 def _driver(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:

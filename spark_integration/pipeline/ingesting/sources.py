@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _TEXT_FORMATS: Final = ("json", "csv")
 _FILE_FORMATS: Final = (*_TEXT_FORMATS, "parquet", "orc", "avro")
+SOURCE_FORMATS: Final = (*_FILE_FORMATS, "kafka", "delta", "iceberg", "text", "rate", "rate-micro-batch", "socket")
+"""The formats of this module, of Spark itself, and of its lakes; packages bring others."""
 _LARGEST: Final[dict[type[DataType], float]] = {DoubleType: 1.7976931348623157e308, FloatType: 3.4028234663852886e38}
 _CORRUPT: Final = "_corrupt"
 _BYTE_ORDER_MARK: Final = "\ufeff"

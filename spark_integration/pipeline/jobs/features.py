@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.config.section import IntervalS
 from processor.errors import ConfigurationError, Stop
+from processor.values.pointer import names as names_of
 from spark_integration.foundation.pyspark_private import jvm_of, sql_problem
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.foundation.sql import quoted
@@ -89,6 +90,12 @@ class Features(Job[FeaturesSettings]):
         super().__init__(context, settings)
         self._sources = {name: topic_settings(name, context.topics) for name in settings.sources}
         self._target = topic_settings(settings.topic, context.topics, needs_sow=False)
+        pointers = self._target.topic.key_fields
+        if pointers and [names_of(pointer) for pointer in pointers] != [(name,) for name in settings.key]:
+            raise ConfigurationError(
+                f"{context.name}: key is {list(settings.key)}, and that of the topic {settings.topic} is "
+                f"{list(pointers)}: name the same fields in the same order, each a column of the result"
+            )
 
     @classmethod
     def reads(cls, settings: Any) -> Sequence[str]:

@@ -28,6 +28,7 @@ from tests.endtoend.world import World
 
 WRONG = """\
 jobs:
+  raw:   {job: ingest, from: {format: json, path: ./raw}, topic: ordres, nulls: ignored}
   feed:  {job: ingest, from: {format: json, path: ./incoming, schema: "id LNG"}, topic: oders}
   book:  {job: table, topic: orders, kind: scd3, to: {format: parqet, path: ./book}}
   hist:
@@ -35,6 +36,11 @@ jobs:
     topic: orders
     prefix: x
     to: {path: ./hist}
+  kept:  {job: table, topic: orders, to: {path: ./lake}}
+  all:   {job: archive, topics: [orders], to: {path: ./lake}}
+  more:  {job: archive, topics: [depth], to: {path: ./archive}}
+  rest:  {job: archive, topics: [orders], to: {path: ./archive}}
+  items: {job: features, from: [orders], sql: SELECT 1, topic: depth, key: [name]}
   depth:
     {job: features, from: [orders], sql: SELECT 1, topic: depht, key: [item], schemas: {orders: "id LONG qty INT"}}
 """
@@ -42,21 +48,31 @@ DDL = "no DDL such as `id LONG, name STRING`"
 
 
 def test_all_mistakes_of_the_settings_are_shown_at_once(tmp_path) -> None:
-    """Each has its line, its job and the closest name; neither Spark nor Kafka is asked."""
+    """Each has its line, its job and the closest name, in the order of the file; neither Spark nor Kafka is asked.
+
+    A job with a wrong setting is checked by its other settings; archives alone may share a place.
+    """
     (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"topics": {"orders": {}, "depth": {"key": ["/item"]}}}))
     (tmp_path / "pipeline.yaml").write_text(WRONG)
     with pytest.raises(ConfigurationError) as error:
         PipelineSettings.load(tmp_path / "pipeline.yaml")
-    lines = {line.strip() for line in str(error.value).splitlines()[1:]}
-    assert lines == {
-        "line 2: jobs.feed.topic: there is no topic 'oders'; did you mean 'orders'?",
-        f"line 2: jobs.feed.from.schema: {DDL}: column 'id': there is no type 'LNG'; did you mean 'LONG'?",
-        "line 3: jobs.book.kind: there is no kind 'scd3'; did you mean 'scd2'?",
-        "line 3: jobs.book.to.format: there is no format 'parqet'; did you mean 'parquet'?",
-        "line 4: jobs.hist: prefix is for kind scd2; leave it out",
-        "line 10: jobs.depth.topic: there is no topic 'depht'; did you mean 'depth'?",
-        f"line 10: jobs.depth.schemas.orders: {DDL}: expected a comma after column 'id', found 'qty'",
-    }
+    lines = [line.strip() for line in str(error.value).splitlines()[1:]]
+    assert lines == [
+        "line 2: jobs.raw.nulls: there is no nulls 'ignored'; did you mean 'ignore'?",
+        "line 2: jobs.raw.topic: there is no topic 'ordres'; did you mean 'orders'?",
+        "line 3: jobs.feed.topic: there is no topic 'oders'; did you mean 'orders'?",
+        f"line 3: jobs.feed.from.schema: {DDL}: column 'id': there is no type 'LNG'; did you mean 'LONG'?",
+        "line 4: jobs.book.kind: there is no kind 'scd3'; did you mean 'scd2'?",
+        "line 4: jobs.book.to.format: there is no format 'parqet'; did you mean 'parquet'?",
+        "line 5: jobs.hist: prefix is for kind scd2; leave it out",
+        "line 11: jobs.all.to.path: job 'kept' writes there too; give each a place of its own",
+        (
+            "line 14: jobs.items: key is ['name'], and that of the topic depth is ['/item']: name the same fields in "
+            "the same order, each a column of the result"
+        ),
+        "line 16: jobs.depth.topic: there is no topic 'depht'; did you mean 'depth'?",
+        f"line 16: jobs.depth.schemas.orders: {DDL}: expected a comma after column 'id', found 'qty'",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -120,16 +136,29 @@ def test_a_check_finds_what_a_run_would_wait_for_or_fail_of(bootstrap, tmp_path,
         world.close()
 
 
+@pytest.mark.spark
 def test_a_check_without_kafka_says_so(tmp_path, capsys, monkeypatch) -> None:
-    """A broker that does not answer is one line, with what to do, and exit code 1."""
+    """A broker that does not answer is one line, with what to do, and exit code 1; the rest is checked all the same."""
     monkeypatch.setattr(run_check, "Admin", partial(run_check.Admin, connect_timeout_s=2.0))  # It waits for 15 s else.
     kafka = {"bootstrap.servers": "localhost:9"}
-    (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"kafka": kafka, "topics": {"orders": {}}}))
+    topics = {"orders": {}, "sums": {"key": ["/item"]}}
+    (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"kafka": kafka, "topics": topics}))
     (tmp_path / "pipeline.yaml").write_text(
-        yaml.safe_dump({"jobs": {"book": {"job": "table", "topic": "orders", "to": {"path": "book"}}}})
-    )
+        yaml.safe_dump(
+            {
+                "jobs": {
+                    "feed": {"job": "ingest", "from": {"format": "jsn", "path": "incoming"}, "topic": "orders"},
+                    "sums": {"job": "features", "from": ["orders"], "topic": "sums", "key": ["item"],
+                             "sql": "SELECT item FRM x y"},
+                }
+            }
+        )
+    )  # fmt: skip
     assert run_command(["check", "-c", str(tmp_path / "pipeline.yaml")]) == 1
-    assert "nothing listens on this port" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "nothing listens on this port" in out
+    assert "jobs.feed.from.format: 'jsn' needs a streaming source of that name in Spark; did you mean 'json'?" in out
+    assert re.search(r"jobs\.sums\.sql: .*PARSE_SYNTAX_ERROR", out)
 
 
 @pytest.mark.spark
