@@ -161,7 +161,8 @@ def test_the_environment_has_priority(load, monkeypatch) -> None:
 )
 def test_a_loop_of_jobs_is_refused(load, jobs, way) -> None:
     """A topic that is computed from itself is refused with the way, also over other jobs, copies and views."""
-    features = {name: {"job": "features", "from": [source], "sql": "SELECT 1", "topic": target, "key": ["id"]}
+    keys = {"orders": "id", "depth": "item"}
+    features = {name: {"job": "features", "from": [source], "sql": "SELECT 1", "topic": target, "key": [keys[target]]}
                 for name, (source, target) in jobs.items()}  # fmt: skip
     with pytest.raises(ConfigurationError, match=f"the jobs go in a circle: {way}"):
         load(yaml.safe_dump({"jobs": features}))
