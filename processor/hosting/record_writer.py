@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from processor.errors import RecordRejected, UndeclaredOutput
 from processor.hosting.forwarded import checked_records
 from processor.merge import KeyFields, diff
+from processor.record import Stored
 from processor.topics.family import KEY_BYTES_MAX
 from processor.wire.forwarding import refuse_reserved
 from processor.wire.record_headers import (
     EMPTY,
     NO_BASE,
     SOW_ONLY,
+    VERSION_NAME,
     WRITTEN_BY_PUT,
     headers_of_version,
     insert_headers,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from processor.api import Codec
     from processor.api.builtin import BuiltinContext
     from processor.hosting.pipeline import Pipeline
-    from processor.record import Headers, Outgoing, Stored, Value
+    from processor.record import Headers, Outgoing, Value
 
 
 class _Written(NamedTuple):
@@ -82,19 +84,29 @@ class RecordWriter:
         more = self._checked(b"", headers)
         states = self._context.state.get_many(list(records))
         written, refused = [], {}
+        encoded: dict[bytes, bytes | None] = {}
         for key, record in records.items():
+            try:
+                encoded[key] = record if record is None or type(record) is bytes else self._encoded(record)
+            except RecordRejected as error:
+                refused[key] = error
+        changes: dict[bytes, Stored | None] = {}
+        sow: list[Outgoing] = []
+        deltas: list[Outgoing] = []
+        if self._plain_delta is not None and self._has_delta and not more:
+            encoded = self._plain_delta.updates(encoded, states, self._bytes_max, changes, sow, deltas)
+        for key, data in encoded.items():
             old = states[key]
             try:
                 _check_length(key)
-                if record is None:
+                if data is None:
                     if old is not None:
                         written.append(self._removed(key, old, more))
-                    continue
-                data = self._checked_size(record) if type(record) is bytes else self._encoded(record)
-                if old is None or data != old.value:
-                    written.append(self._written(key, data, old, more))
+                elif old is None or data != old.value:
+                    written.append(self._written(key, self._checked_size(data), old, more))
             except RecordRejected as error:
                 refused[key] = error
+        self._send(changes, sow, deltas)
         self._write(written)
         return refused
 
@@ -129,14 +141,19 @@ class RecordWriter:
 
     def _write(self, written: Sequence[_Written]) -> None:
         """Write the outputs of records with different keys, and their states."""
-        if not written:
-            return
         # By the same reader as a restore: what it makes of the SOW record is the state, whatever the headers.
         states = {key: None if data is None else stored_of(headers, data) for (key, data, headers), _ in written}
-        self._context.state.put_many(cast("dict[bytes, Stored | None]", states))
-        self._context.forward_many("sow", [sow for sow, _ in written])
+        deltas = [delta for _, delta in written if delta is not None]
+        self._send(cast("dict[bytes, Stored | None]", states), [sow for sow, _ in written], deltas)
+
+    def _send(self, states: dict[bytes, Stored | None], sow: list[Outgoing], deltas: list[Outgoing]) -> None:
+        """Write states and their outputs."""
+        if not states:
+            return
+        self._context.state.put_many(states)
+        self._context.forward_many("sow", sow)
         if self._has_delta:
-            self._context.forward_many("delta", [delta for _, delta in written if delta is not None])
+            self._context.forward_many("delta", deltas)
 
     def _encoded(self, record: Value) -> bytes:
         """Encode the full record as the topic's message type writes it."""
@@ -219,7 +236,7 @@ def _plain_delta(codec: Codec, key: KeyFields) -> PlainDelta | None:
     """Return the compiled difference of two records; None where there is none, or not all key fields are at the top."""
     if not has_compiled or codec.json_text is None or len(key.top_names) < len(key.pointers):
         return None
-    return PlainDelta([json.dumps(name).encode() for name in key.top_names])
+    return PlainDelta([json.dumps(name).encode() for name in key.top_names], Stored, VERSION_NAME)
 
 
 def _check_length(key: bytes) -> None:

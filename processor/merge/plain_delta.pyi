@@ -1,3 +1,16 @@
+from collections.abc import Mapping
+
+from processor.record import Outgoing, Stored
+
 class PlainDelta:
-    def __init__(self, names: list[bytes]) -> None: ...
+    def __init__(self, names: list[bytes], stored: type[Stored], version_name: str) -> None: ...
+    def updates(
+        self,
+        records: Mapping[bytes, bytes | None],
+        states: dict[bytes, Stored | None],
+        bytes_max: int,
+        changes: dict[bytes, Stored | None],
+        sow: list[Outgoing],
+        deltas: list[Outgoing],
+    ) -> dict[bytes, bytes | None]: ...
     def __call__(self, old: bytes, new: bytes) -> bytes | None: ...

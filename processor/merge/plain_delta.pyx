@@ -14,13 +14,50 @@ from processor.builtin.delta_merge.json_text cimport Member, Seen, is_named, is_
 
 
 cdef class PlainDelta:
-    """Writes deltas of the records of a topic."""
+    """Writes deltas of the records of a topic, and the outputs of records that changed."""
 
     cdef list names
+    cdef object new, stored
+    cdef str version_name
 
-    def __init__(self, list names):
-        """Take the names of the key fields, all at the top, as JSON."""
-        self.names = names
+    def __init__(self, list names, stored, str version_name):
+        """Take the names of the key fields, all at the top, as JSON, the type of a state, and the name of its header."""
+        self.names, self.new, self.stored, self.version_name = names, tuple.__new__, stored, version_name
+
+    def updates(self, records, dict states, Py_ssize_t bytes_max, dict changes, list sow, list deltas):
+        """Make the outputs of the records that differ from their states, with no header but the version.
+
+        Args:
+            records: by key, encoded; None deletes.
+            states: the state of each key.
+            bytes_max: the largest record.
+            changes: gets the states that changed.
+            sow: gets the SOW records.
+            deltas: gets the delta records, for the same keys.
+
+        Returns:
+            The records that are left to the caller: new ones, deletes, those that are too large, and those for which
+            `__call__` returns None.
+        """
+        cdef dict left = {}
+        cdef bytes value, former, delta
+        for key, record in records.items():
+            old = states[key]
+            value, former = record, None if old is None else old[1]
+            if value is None or former is None or PyBytes_GET_SIZE(value) > bytes_max:
+                left[key] = value
+                continue
+            if value == former:
+                continue
+            delta = self(former, value)
+            if delta is None:
+                left[key] = value
+                continue
+            headers = [(self.version_name, b"%d" % (old[0] + 1))]
+            changes[key] = self.new(self.stored, (old[0] + 1, value, 0, -1, b"", b""))
+            sow.append((key, value, headers))
+            deltas.append((key, delta, headers))
+        return left
 
     def __call__(self, bytes old, bytes new):
         """Return the delta between two records, with the key fields of the new one in front.

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections import OrderedDict
+from decimal import Decimal
+from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
 
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.definitions import aggregates_of, check_fingerprint
-from processor.builtin.view.stage_output import Contributions, RowWriter, show_groups, show_ready
+from processor.builtin.view.stage_output import Contributions, RowWriter, plain_value, show_groups, show_ready
 from processor.builtin.view.start_pass import InputPrefix, StartPass
 from processor.config import ViewConfig
 from processor.filter.aggregate import GroupIncomplete
+from processor.filter.aggregate.combining import plain_members
+from processor.filter.aggregate.group import Contribution
+from processor.filter.aggregate.moments import Moments
 from processor.wire.view_parts import group_of, group_prefix
+
+try:
+    from processor.builtin.view.plain_groups import PlainGroup, PlainGroups, groups_of
+
+    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
+except ImportError:  # There was no compiler where this was installed.
+    has_compiled = False
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +34,14 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from processor.api import Codec, State, Value
-    from processor.filter.aggregate import Contribution, Group
+    from processor.filter.aggregate import AggregateDefinition, Group
+    from processor.filter.aggregate.group import Aggregate
+
+_Change: TypeAlias = tuple[bytes, bytes, bytes | None, bytes | None]
+"""A group, the key of a member, its former part and its part; None: there is none."""
+
+# Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
+_new = tuple.__new__
 
 
 GROUPS_MAX: Final = 100_000
@@ -52,18 +73,26 @@ class _Building:
 class Groups:
     """Groups by key. Complete ones take each change; one that is being built takes changes of members it has read."""
 
-    def __init__(self, table: State, new_group: Callable[[], Group], contributions: Contributions) -> None:
+    def __init__(
+        self,
+        table: State,
+        new_group: Callable[[], Group],
+        contributions: Contributions,
+        plain: PlainGroups | None,
+    ) -> None:
         """Begin without groups.
 
         Args:
             table: the contributions of all members.
             new_group: returns a group without members.
             contributions: reads those of the table.
+            plain: the compiled groups of plain parts; None: there are none.
         """
         self._table = table
         self._new_group = new_group
         self._contributions = contributions
-        self._complete: OrderedDict[bytes, Group] = OrderedDict()
+        self._plain = plain
+        self._complete: OrderedDict[bytes, Group | PlainGroup] = OrderedDict()
         self._values: dict[bytes, int] = {}  # Of each complete group, when it was last asked for.
         self._values_sum = 0
         self._building: dict[bytes, _Building] = {}
@@ -84,7 +113,28 @@ class Groups:
 
     def add_empty(self, key: bytes) -> None:
         """Keep a group that has no member in the table."""
-        self._keep(key, self._new_group())
+        self._keep(key, self._filled(key, ()))
+
+    def fold_plain(self, parts: Sequence[tuple[Record, bytes]], rows: dict[bytes, Stored | None]) -> list[_Change]:
+        """Have the plain groups take changes that the table gets too; returns the changes that are left.
+
+        Args:
+            parts: records with their groups, in order.
+            rows: the states of their keys, which become those behind the changes.
+        """
+        others: list[_Change] = []
+        if self._plain is not None:
+            self._plain.fold(parts, rows, self._complete, others)
+            for key, *_ in others:
+                if type(self._complete.get(key)) is PlainGroup:
+                    self._drop(key)  # It is built again from the table.
+            return others
+        for record, key in parts:
+            member, value = record.key or b"", record.value
+            former = rows[member]
+            others.append((key, member, None if former is None else former.value, value))
+            rows[member] = None if value is None else _new(Stored, (1, value, 0, -1, b"", b""))
+        return others
 
     def change(self, key: bytes, member: bytes, old: Contribution | None, new: Contribution | None) -> None:
         """Apply the change of one member, which the table gets too, to a group that is in memory.
@@ -101,6 +151,7 @@ class Groups:
             if building is None or member > building.after:
                 return  # The table has it when the group is read up to there.
             group = building.group
+        group = cast("Group", group)
         if old is None:
             if new is not None:
                 group.add(new)
@@ -109,12 +160,11 @@ class Groups:
         else:
             group.replace(old, new)
 
-    def get(self, key: bytes) -> Group | None:
+    def get(self, key: bytes) -> Group | PlainGroup | None:
         """Return a complete group, built now if it is small enough; None: it waits for `build_some`."""
         group = self._complete.get(key)
         if group is not None:
-            self._keep(key, group)
-            return group
+            return self._keep(key, group)
         if key not in self._building:
             self._building[key] = _Building(self._new_group(), group_prefix(key))
         return self._build(key)
@@ -151,9 +201,7 @@ class Groups:
             parted = parted[1:]
         for key, members in parted:
             if key not in self._complete and key not in self._building:
-                group = self._new_group()
-                self._add(group, members)
-                self._keep(key, group)
+                self._keep(key, self._filled(key, members))
 
     def forget(self, keys: Iterable[bytes]) -> None:
         """Drop the groups among these that have no members."""
@@ -162,7 +210,7 @@ class Groups:
             if group is not None and not group.members:
                 self._drop(key)
 
-    def _build(self, key: bytes) -> Group | None:
+    def _build(self, key: bytes) -> Group | PlainGroup | None:
         """Read further members of a group, up to its share of a turn; returns it once all have been read."""
         building, prefix = self._building[key], group_prefix(key)
         piece_max, share = _FIRST_PIECE, SHARE_MAX
@@ -171,21 +219,33 @@ class Groups:
             members = [row for row in piece if row[0].startswith(prefix)]
             self._left -= max(1, len(members))
             share -= len(members)
+            if len(members) < piece_max and building.after == prefix:
+                del self._building[key]
+                return self._keep(key, self._filled(key, members))
             self._add(building.group, members)
             if len(members) < piece_max:
                 del self._building[key]
-                self._keep(key, building.group)
-                return building.group
+                return self._keep(key, building.group)
             building.after = members[-1][0]
             piece_max = min(4 * piece_max, SHARE_MAX)
         return None
+
+    def _filled(self, key: bytes, members: Sequence[tuple[bytes, Stored]]) -> Group | PlainGroup:
+        """Return a group with all of its members."""
+        if self._plain is not None:
+            plain = self._plain.group(key, [stored.value for _, stored in members])
+            if plain is not None:
+                return plain
+        group = self._new_group()
+        self._add(group, members)
+        return group
 
     def _add(self, group: Group, members: Sequence[tuple[bytes, Stored]]) -> None:
         for contribution in self._contributions.decode_many([stored.value for _, stored in members]):
             group.add(contribution)
 
-    def _keep(self, key: bytes, group: Group) -> None:
-        """Keep a group in memory, in place of those that were not asked for longest."""
+    def _keep(self, key: bytes, group: Group | PlainGroup) -> Group | PlainGroup:
+        """Keep a group in memory, in place of those that were not asked for longest; returns it."""
         values, before = group.values_kept, self._values.get(key)
         if before is None:
             self._complete[key] = group
@@ -196,6 +256,7 @@ class Groups:
             self._values[key] = values
         while len(self._complete) > GROUPS_MAX or (self._values_sum > VALUES_MAX and len(self._complete) > 1):
             self._drop(next(iter(self._complete)))
+        return group
 
     def _drop(self, key: bytes) -> None:
         """Forget a group: it is built again when it changes."""
@@ -230,8 +291,9 @@ class ViewAggregate(Processor):
         self._writer = RowWriter(context)
         self._rows_are_all = settings.having is None
         is_combined = settings.partial_aggregation
-        new_group = self._definition.new_combined_group if is_combined else self._definition.new_group
-        self._groups = Groups(context.table, new_group, self._contributions)
+        self._new_group = self._definition.new_combined_group if is_combined else self._definition.new_group
+        self._plain = _plain_groups(self._definition, settings, context.codec) if is_combined else None
+        self._groups = Groups(context.table, self._new_group, self._contributions, self._plain)
         self._changed: dict[bytes, None] = {}
         self._start = StartPass(context)
         self._as_of = InputPrefix(context) if settings.as_of else None
@@ -278,7 +340,7 @@ class ViewAggregate(Processor):
                 waiting[key] = None
                 continue
             try:
-                rows[key] = self._definition.row(group)
+                rows[key] = self._row(group)
             except GroupIncomplete:
                 self._groups.build_again(key)
                 waiting[key] = None
@@ -292,23 +354,36 @@ class ViewAggregate(Processor):
         """Put parts into the table, and into the groups that are in memory."""
         table = self._context.table
         keys = cast("list[bytes]", [record.key for record, _ in parts])
-        known = {key: stored.value for key, stored in table.get_many(keys).items() if stored is not None}
-        decode = self._contributions.decode_many
-        current: dict[bytes, Contribution | None] = dict(zip(known, decode(list(known.values())), strict=True))
-        news = iter(decode([record.value for record, _ in parts if record.value is not None]))
-        changes: dict[bytes, Stored | None] = {}
-        change = self._groups.change
-        for key, (record, group) in zip(keys, parts, strict=True):
-            value = record.value
-            part = None if value is None else next(news)
-            change(group, key, current.get(key), part)
-            current[key] = part
-            changes[key] = None if value is None else Stored(1, value)
-        table.put_many(changes)
+        rows = table.get_many(keys)
+        others = self._groups.fold_plain(parts, rows)
+        if others:
+            decode = self._contributions.decode_many
+            olds = iter(decode([old for _, _, old, _ in others if old is not None]))
+            news = iter(decode([new for _, _, _, new in others if new is not None]))
+            change = self._groups.change
+            for group, key, old, new in others:
+                change(group, key, None if old is None else next(olds), None if new is None else next(news))
+        table.put_many(rows)
+
+    def _row(self, group: Group | PlainGroup) -> Value | None:
+        """Return the row of a group, as the topic's text where that is made without a parsed row; None: it has none."""
+        if self._plain is None or type(group) is not PlainGroup:
+            return self._definition.row(cast("Group", group))
+        if not group.members:
+            return None
+        row = self._plain.row(group)
+        if row is None:
+            key, values = self._plain.part(group)
+            whole = self._new_group()
+            whole.add(Contribution((0, 0, 0), (plain_value(key.decode()),), tuple(values)))
+            return self._definition.row(whole)
+        return row
 
     def _parts_of(self, records: Sequence[Record]) -> list[tuple[Record, bytes]]:
         """Return each record with its group; a record that no split wrote is rejected."""
         try:
+            if has_compiled:
+                return groups_of(records)
             return [(record, group_of(record.key or b"")) for record in records]
         except ValueError:
             pass
@@ -332,3 +407,35 @@ class ViewAggregate(Processor):
             for group, row in self._context.state.get_many(unknown).items():
                 if row is None:
                     self._groups.add_empty(group)
+
+
+def _plain_groups(definition: AggregateDefinition, settings: ViewConfig, codec: Codec) -> PlainGroups | None:
+    """Return the compiled groups; None if the definition is not simple, or they could not be compiled."""
+    if not has_compiled or plain_members(definition, settings) is None:
+        return None
+    states = definition.new_group().states
+    fields = None if codec.json_text is None else definition.simple_fields
+    texts = None
+    if fields is not None:
+        texts = [
+            (json.dumps(name).encode() + b":", "" if each is None else each.function, _place_of(each, states))
+            for name, each in fields
+        ]
+        if any(b"\\" in name for name, _, _ in texts):
+            texts = None
+    return PlainGroups([kind for _, kind in states], texts, partial(_number_text, codec), Stored)
+
+
+def _place_of(aggregate: Aggregate | None, states: Sequence[tuple[int, str]]) -> int:
+    """Return the place of an aggregate's value behind the members of a part; -1: it is the number of these."""
+    if aggregate is None or aggregate.function == "COUNT(*)":
+        return -1
+    return states.index((aggregate.argument, "count" if aggregate.function == "COUNT" else "moments"))
+
+
+def _number_text(codec: Codec, function: str, count: int, total: int, decimals: int) -> bytes | None:
+    """Return the text of a sum or a mean of so many numbers; None: it has more digits than a double."""
+    moments = Moments(has_squares=False)
+    moments.combine((count, total, decimals, 0))
+    value = moments.sum() if function == "SUM" else moments.mean()
+    return None if isinstance(value, Decimal) else codec.encode_decoded(value)

@@ -178,23 +178,24 @@ class ViewLeft(_Side):
 
     def _take(self, record: Record, state: Value | None) -> None:
         if state is None:
-            self._put(record, [None] * len(self._keys), None)
+            self._put(record, None, None)
             return
         keys = [join(state) for join in self._keys]
         fields = {name: plain(state[name]) for name in self._members if name in state}
-        self._put(record, keys, self._json.encode([keys, fields]))
+        self._put(record, write_keys(keys), self._json.encode([keys, fields]))
 
-    def _put(self, record: Record, new: list[str | None], part: bytes | None) -> None:
+    def _put(self, record: Record, route: bytes | None, part: bytes | None) -> None:
         """Send the part of a record, and the references that have changed; None: the record is gone."""
         key = record.key
         assert key is not None
-        route = self._routes[key]
-        if part is not None or route is not None:
+        former = self._routes[key]
+        if part is not None or former is not None:
             self._send(key, LEFT, part)
-        self._routes[key] = None if part is None else write_keys(new)
-        if self._routes[key] == route:
+        if route == former:
             return
-        old: list[str | None] = [None] * len(self._keys) if route is None else read_keys(route)
+        self._routes[key] = route
+        none: list[str | None] = [None] * len(self._keys)
+        old, new = (none if each is None else read_keys(each) for each in (former, route))
         for place, (before, after) in enumerate(zip(old, new, strict=True), 1):
             if before == after or self._method == "same_key":
                 continue

@@ -16,11 +16,11 @@ from processor.builtin.view.definitions import (
     view_name,
 )
 from processor.builtin.view.source import FormerSource, Source, compiled_filter
-from processor.builtin.view.stage_output import Contributions, show_groups, show_ready
+from processor.builtin.view.stage_output import Contributions, plain_value, show_groups, show_ready
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution
 from processor.filter.aggregate.combining import plain_members
-from processor.values.key_text import group_key, text_of_key_text
+from processor.values.key_text import group_key
 from processor.wire.view_parts import (
     ROUTE_HEADERS,
     SENT,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Outgoing, Value
+    from processor.api import Codec, Outgoing
     from processor.filter.aggregate import AggregateDefinition, Group
     from processor.wire.view_parts import GroupTotals
 
@@ -245,7 +245,7 @@ class ViewPartialAggregate(Processor):
         """Return the part of a group of plain records."""
         members, sums = totals
         partials = [sums[argument][0] if kind == "count" else [*sums[argument], 0] for argument, kind in self._states]
-        return _new(Contribution, (self._place, (_plain_value(key.decode()),), (members, *partials)))
+        return _new(Contribution, (self._place, (plain_value(key.decode()),), (members, *partials)))
 
     def _read_sent(self) -> None:
         """Read the next piece of the groups of which a part was sent; send those of groups that are not in memory."""
@@ -332,13 +332,6 @@ def _fold(
             if stored is not None:
                 removed.append((key, stored[1]))
         rows[key] = changes[key] = None if value is None else _new(Stored, (1, value, 0, -1, b"", b""))
-
-
-def _plain_value(text: str) -> Value:
-    """Return the grouping value of plain records: a text that reads as a number has a key in quotation marks."""
-    if not text:
-        return None
-    return int(text) if text.isascii() and text.removeprefix("-").isdigit() else text_of_key_text(text)
 
 
 def _plain_records(

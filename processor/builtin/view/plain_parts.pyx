@@ -7,14 +7,15 @@ integers, null or missing. The rest is left to the caller, who writes the same b
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.mem cimport PyMem_Free
-from cpython.unicode cimport PyUnicode_DecodeASCII
 from libc.stdint cimport int64_t
+from libc.string cimport memchr
 
 from processor.builtin.delta_merge.json_canonical cimport is_canonical
 from processor.builtin.delta_merge.json_text cimport Member, Seen, grown, is_named, read_member, skip_value, text
 from processor.builtin.view.plain_texts cimport (
-    NUMBER_BYTES_MAX, put_bytes, put_group, put_number, read_key
+    LENGTH_BYTES, NUMBER_BYTES_MAX, put_bytes, put_group, put_member_key, put_number, read_key
 )
+
 
 
 cdef class PlainContributions:
@@ -81,7 +82,7 @@ cdef class PlainSides:
         PyMem_Free(self.buffer)
 
     def __call__(self, value):
-        """Return the keys of a record, and its part; None: it is not plain."""
+        """Return the keys of a record, as `write_keys` has them, and its part; None: it is not plain."""
         if not PyBytes_CheckExact(value):
             return None
         cdef text begin = PyBytes_AS_STRING(value)
@@ -90,6 +91,7 @@ cdef class PlainSides:
         cdef bytes name
         cdef list keys = []
         cdef text key = begin
+        cdef char *before
         cdef Py_ssize_t size
         cdef char *at
         if not is_canonical(begin, end):
@@ -100,19 +102,17 @@ cdef class PlainSides:
         for name in self.keys:
             if keys:
                 at = put_bytes(at, b",", 1)
-            size = 0
+            size, before = 0, at
             if find(begin, end, name, &member) and not read_key(&member, &key, &size):
                 return None
             if size == 0:
-                keys.append(None)
                 at = put_bytes(at, b"null", 4)
-                continue
-            keys.append(PyUnicode_DecodeASCII(key, size, NULL))
-            if key[0] == b'"':  # A text that reads as a number.
+            elif key[0] == b'"':  # A text that reads as a number.
                 at = put_bytes(put_bytes(at, b'"\\', 2), key, size - 1)
                 at = put_bytes(at, b'\\""', 3)
             else:
                 at = put_bytes(put_bytes(put_bytes(at, b'"', 1), key, size), b'"', 1)
+            keys.append(PyBytes_FromStringAndSize(before, at - before))
         at = put_bytes(at, b"],{", 3)
         for name in self.members:
             if find(begin, end, name, &member):
@@ -120,7 +120,7 @@ cdef class PlainSides:
                     at = put_bytes(at, b",", 1)
                 at = put_bytes(at, member.name, member.end - member.name)
         at = put_bytes(at, b"}]", 2)
-        return keys, PyBytes_FromStringAndSize(self.buffer, at - self.buffer)
+        return b"[%b]" % b", ".join(keys), PyBytes_FromStringAndSize(self.buffer, at - self.buffer)
 
 
 cdef class PlainRows:
@@ -128,22 +128,61 @@ cdef class PlainRows:
 
     cdef list fields
     cdef Py_ssize_t names_size
+    cdef list topics
+    cdef bytes answer_mark
+    cdef bint has_keys
     cdef char *buffer
 
-    def __init__(self, list fields):
-        """Take of each field its name with a colon, as JSON, the joined topic or None, and the member's name as JSON."""
+    def __init__(self, list fields, topics, bytes answer_mark, bint has_keys):
+        """Begin.
+
+        Args:
+            fields: of each its name with a colon, as JSON, the joined topic or None, and the member's name as JSON.
+            topics: the joined topics, in order.
+            answer_mark: begins the members that are answers; empty where partners have their own groups.
+            has_keys: whether the places of answers end with the keys of the partners.
+        """
         self.fields, self.names_size = fields, sum([len(name) for name, _, _ in fields])
+        self.topics, self.answer_mark, self.has_keys = list(topics), answer_mark, has_keys
 
     def __dealloc__(self):
         PyMem_Free(self.buffer)
 
-    def keys(self, bytes part):
-        """Return the keys of a record's partners in its part, as JSON; None: it is written in another way."""
-        cdef text begin = PyBytes_AS_STRING(part)
-        cdef text record = record_of(part)
-        if record == NULL:
+    def answers(self, bytes key, bytes part):
+        """Return the joined topics of which a record may have a partner, each with the place of the answer about it.
+
+        None: the part is written in another way, or a key has escapes.
+        """
+        cdef text at = PyBytes_AS_STRING(part) + 1
+        cdef text end = record_of(part)
+        cdef text begin
+        cdef Seen seen
+        cdef list found = []
+        cdef Py_ssize_t place = 0, size = PyBytes_GET_SIZE(key), mark = PyBytes_GET_SIZE(self.answer_mark)
+        cdef char *put
+        if end == NULL:
             return None
-        return PyBytes_FromStringAndSize(begin + 1, record - 1 - (begin + 1))
+        while at[0] != b']':
+            begin = at + 1
+            at = skip_value(begin, end, &seen)
+            if at == NULL or place == len(self.topics):
+                return None
+            topic = self.topics[place]
+            place += 1
+            if begin[0] == b'n':
+                continue
+            if begin[0] != b'"' or memchr(begin, b'\\', at - begin) != NULL:
+                return None
+            self.buffer = <char *>grown(self.buffer, LENGTH_BYTES + size + mark + NUMBER_BYTES_MAX + 2 + (at - begin))
+            put = self.buffer
+            if mark:
+                put = put_member_key(put, PyBytes_AS_STRING(key), size)
+                put = put_bytes(put, PyBytes_AS_STRING(self.answer_mark), mark)
+            put = put_bytes(put_number(put, place), b"/", 1)
+            if self.has_keys:
+                put = put_bytes(put, begin + 1, at - begin - 2)
+            found.append((topic, PyBytes_FromStringAndSize(self.buffer, put - self.buffer)))
+        return found if place == len(self.topics) else None
 
     def row(self, bytes part, dict partners):
         """Return the row of a part; None: its record, or a partner's, is not plain.

@@ -23,7 +23,7 @@ from processor.builtin.delta_merge.json_canonical cimport is_canonical
 from processor.builtin.delta_merge.json_text cimport Member, Seen, grown, is_named, read_member, text
 from processor.builtin.delta_merge.key_text cimport murmur2
 from processor.builtin.view.plain_texts cimport (
-    LENGTH_BYTES, NUMBER_BYTES_MAX, Number, put_bytes, put_group, put_number, put_part_key, read_key, read_number
+    LENGTH_BYTES, NUMBER_BYTES_MAX, Number, put_bytes, put_group, put_member_key, put_number, read_key, read_number
 )
 
 cdef enum:
@@ -234,7 +234,7 @@ cdef class PlainRecords:
         """Return the key of a group's part."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(group)
         cdef char *begin = self.room(LENGTH_BYTES + size + 1 + NUMBER_BYTES_MAX)
-        cdef char *end = put_part_key(begin, PyBytes_AS_STRING(group), size, self.partition)
+        cdef char *end = put_number(put_member_key(begin, PyBytes_AS_STRING(group), size), self.partition)
         return PyBytes_FromStringAndSize(begin, end - begin)
 
     cdef bytes value(self, bytes group, Totals totals):

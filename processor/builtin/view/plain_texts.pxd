@@ -4,6 +4,7 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
+from processor.builtin.delta_merge.json_canonical cimport INT_DIGITS_MAX
 from processor.builtin.delta_merge.json_text cimport Member, text
 from processor.builtin.delta_merge.key_text cimport is_integer
 
@@ -99,6 +100,33 @@ cdef inline bint is_integer_key(text at, text end) noexcept nogil:
     return at < end and skip_digits(at, end) == end
 
 
+cdef inline text skip_text(text at, text end, text expected, Py_ssize_t size) noexcept nogil:
+    """The place behind an expected text; NULL if it is not there, or `at` is NULL."""
+    if at == NULL or end - at < size or memcmp(at, expected, size) != 0:
+        return NULL
+    return at + size
+
+
+cdef inline text read_integer(text at, text end, int64_t *value) noexcept nogil:
+    """Read an integer of at most `INT_DIGITS_MAX` digits; the place behind it, NULL if there is none, or `at` is NULL."""
+    cdef text begin
+    cdef bint is_negative
+    if at == NULL or at >= end:
+        return NULL
+    is_negative = at[0] == b'-'
+    at += is_negative
+    begin = at
+    value[0] = 0
+    while at < end and b'0' <= at[0] <= b'9' and at - begin < INT_DIGITS_MAX:
+        value[0] = value[0] * 10 + (at[0] - ZERO)
+        at += 1
+    if at == begin or (at < end and b'0' <= at[0] <= b'9'):
+        return NULL
+    if is_negative:
+        value[0] = -value[0]
+    return at
+
+
 cdef inline char *put_bytes(char *at, const char *data, Py_ssize_t size) noexcept nogil:
     """Write bytes; returns the place behind them."""
     memcpy(at, data, size)
@@ -124,13 +152,12 @@ cdef inline char *put_number(char *at, int64_t value) noexcept nogil:
     return put_bytes(at, &digits[first], NUMBER_BYTES_MAX - first)
 
 
-cdef inline char *put_part_key(char *at, text group, Py_ssize_t size, int64_t partition) noexcept nogil:
-    """Write the key of a group's part, as `processor.wire.view_parts` has it; returns the place behind it."""
+cdef inline char *put_member_key(char *at, text group, Py_ssize_t size) noexcept nogil:
+    """Write the key of a group's member but the member, as `processor.wire.view_parts` has it; returns the place behind it."""
     cdef int place
     for place in range(LENGTH_BYTES):
         at[place] = <char>(<uint32_t>size >> 8 * (LENGTH_BYTES - 1 - place))
-    at = put_bytes(at + LENGTH_BYTES, group, size)
-    return put_number(put_bytes(at, b"m", 1), partition)
+    return put_bytes(put_bytes(at + LENGTH_BYTES, group, size), b"m", 1)
 
 
 cdef inline char *put_group(char *at, text key, Py_ssize_t size) noexcept nogil:

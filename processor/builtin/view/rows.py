@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from processor.api import Context, Input, Output, Processor, Record, Stored
 from processor.builtin.view.definitions import check_fingerprint, fields_of
 from processor.builtin.view.join import Partners, Rounds
-from processor.builtin.view.stage_output import KEPT, LEFT, RowWriter, answer_member, meeting, show_ready
+from processor.builtin.view.stage_output import KEPT, LEFT, RIGHT, RowWriter, answer_member, meeting, show_ready
 from processor.builtin.view.start_pass import InputPrefix, StartPass
 from processor.codec import load_codec
 from processor.config import ViewConfig
@@ -17,6 +17,7 @@ from processor.filter.syntax_tree import JOINED_MARK
 from processor.wire.view_parts import member_key, split_key
 
 try:
+    from processor.builtin.view.plain_groups import groups_of
     from processor.builtin.view.plain_parts import PlainRows
 
     has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Value
     from processor.filter.aggregate import FieldsDefinition
+
+# Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
+_new = tuple.__new__
 
 CHANGED_MAX: Final = 1_000
 """Changed rows at which they are written before the commit."""
@@ -65,7 +69,9 @@ class ViewRows(Processor):
         self._partners = Partners(context)
         self._topics = [each.topic for each in settings.join]
         self._json = load_codec("json")
-        self._plain = _plain_rows(self._fields, context.codec)
+        answer_mark = b"" if self._has_partners else RIGHT
+        has_keys = self._has_answers or self._has_partners
+        self._plain = _plain_rows(self._fields, context.codec, self._topics, answer_mark, has_keys=has_keys)
         self._writer = RowWriter(context)
         self._changed: dict[bytes, None] = {}
         self._start = StartPass(context)
@@ -78,7 +84,7 @@ class ViewRows(Processor):
             self._as_of.took(records)
         until = self._context.table_until
         changes: dict[bytes, Stored | None] = {}
-        for record in records:
+        for record in self._take_parts(records, changes):
             key = record.key or b""
             try:
                 group, member = split_key(key)
@@ -99,6 +105,20 @@ class ViewRows(Processor):
         self._rounds.hold()
         if len(self._changed) >= CHANGED_MAX:
             self.flush()
+
+    def _take_parts(self, records: Sequence[Record], changes: dict[bytes, Stored | None]) -> Sequence[Record]:
+        """Take the records whose groups are all that counts; returns the others."""
+        if self._has_partners or not has_compiled or records[0].offset < self._context.table_until:
+            return records
+        try:
+            parts = groups_of(records)
+        except ValueError:
+            return records
+        for record, group in parts:
+            value = record.value
+            self._changed[group] = None
+            changes[record.key or b""] = None if value is None else _new(Stored, (1, value, 0, -1, b"", b""))
+        return ()
 
     def punctuate(self, now_ms: int) -> bool:
         """Go through a part of the table and the rows, until all were compared once."""
@@ -122,28 +142,36 @@ class ViewRows(Processor):
         lefts = table.get_many([*places.values()])
         records = {key: left.value for key, place in places.items() if (left := lefts[place]) is not None}
         rows: dict[bytes, Value | None] = {key: None for key in changed if key not in records}
-        parts = self._read(records)
-        wanted = {key: self._answers_of(key, keys) for key, (keys, _) in parts.items()}
+        wanted, decoded = self._read(records)
         answers = self._read_answers(dict.fromkeys(member for members in wanted.values() for _, member in members))
         parsed: dict[bytes, Value] = {}  # A changed partner has many references, and all get the same answer.
-        for key, (_, record) in parts.items():
+        for key, part in records.items():
             found = {topic: answers[member] for topic, member in wanted[key]}
             if self._has_answers and None in found.values():
                 continue  # An answer is on its way, and comes here.
             partners = {topic: answer for topic, answer in found.items() if answer is not None}
-            row = self._plain.row(records[key], partners) if self._plain is not None and record is None else None
+            row = None if self._plain is None or key in decoded else self._plain.row(part, partners)
             if row is None:
-                row = self._row(self._json.decode_own(records[key])[1] if record is None else record, partners, parsed)
+                record = decoded[key] if key in decoded else self._json.decode_own(part)[1]
+                row = self._row(record, partners, parsed)
             rows[key] = row
         self._writer.write(rows, None if self._as_of is None else self._as_of.headers())
         self._start.wrote(are_all=True)
 
-    def _read(self, parts: Mapping[bytes, bytes]) -> dict[bytes, tuple[Sequence[str | None], Value | None]]:
-        """Return the keys of the partners in each part, and the record; None: it need not be parsed."""
-        keys = {} if self._plain is None else {key: self._plain.keys(part) for key, part in parts.items()}
-        texts = [part if (own := keys.get(key)) is None else own for key, part in parts.items()]
-        decoded = zip(parts, self._json.decode_own_many(texts), strict=True)
-        return {key: (value[0], value[1]) if keys.get(key) is None else (value, None) for key, value in decoded}
+    def _read(self, parts: Mapping[bytes, bytes]) -> tuple[dict[bytes, list[tuple[str, bytes]]], dict[bytes, Value]]:
+        """Return the places of the answers about the partners in each part, and the records that had to be parsed."""
+        wanted: dict[bytes, list[tuple[str, bytes]]] = {}
+        others: dict[bytes, bytes] = {}
+        for key, part in parts.items():
+            places = None if self._plain is None else self._plain.answers(key, part)
+            if places is None:
+                others[key] = part
+            else:
+                wanted[key] = places
+        decoded: dict[bytes, Value] = {}
+        for key, (keys, record) in zip(others, self._json.decode_own_many([*others.values()]), strict=True):
+            wanted[key], decoded[key] = self._answers_of(key, keys), record
+        return wanted, decoded
 
     def _row(self, record: Value, partners: Mapping[str, bytes], parsed: dict[bytes, Value]) -> Value:
         """Compute the row of a record; `parsed` keeps the answers about partners."""
@@ -173,11 +201,15 @@ class ViewRows(Processor):
         return {member: None if answer is None else answer.value for member, answer in stored.items()}
 
 
-def _plain_rows(fields: FieldsDefinition, codec: Codec) -> PlainRows | None:
+def _plain_rows(
+    fields: FieldsDefinition, codec: Codec, topics: Sequence[str], answer_mark: bytes, *, has_keys: bool
+) -> PlainRows | None:
     """Return the compiled making of rows; None: there is none, or a field is no member of a record."""
     members = fields.simple_members
     if not has_compiled or codec.json_text is None or members is None:
         return None
     texts = [(json.dumps(name).encode() + b":", topic, json.dumps(member).encode()) for name, topic, member in members]
     # A canonical text has no other names.
-    return None if any(b"\\" in name + member for name, _, member in texts) else PlainRows(texts)
+    if any(b"\\" in name + member for name, _, member in texts):
+        return None
+    return PlainRows(texts, topics, answer_mark, has_keys)

@@ -11,7 +11,7 @@ from processor.codec import load_codec
 from processor.filter.aggregate import Contribution, plain
 from processor.filter.evaluation import UNCOUNTED, compile_path
 from processor.filter.value import first
-from processor.values.key_text import group_key
+from processor.values.key_text import group_key, text_of_key_text
 from processor.values.pointer import names
 
 if TYPE_CHECKING:
@@ -45,6 +45,13 @@ class Contributions:
             _new(Contribution, ((timestamp_ms, partition, offset), tuple(group), tuple(arguments)))
             for timestamp_ms, partition, offset, group, arguments in self._codec.decode_own_many(messages)
         ]
+
+
+def plain_value(text: str) -> Value:
+    """Return the grouping value of a key of plain records: one of a text that reads as a number has quotation marks."""
+    if not text:
+        return None
+    return int(text) if text.isascii() and text.removeprefix("-").isdigit() else text_of_key_text(text)
 
 
 KEPT: Final = b"k"

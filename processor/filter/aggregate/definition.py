@@ -149,6 +149,21 @@ class AggregateDefinition:
             return None
         return [str(path[0]) for path in paths]
 
+    @property
+    def simple_fields(self) -> list[tuple[str, Aggregate | None]] | None:
+        """The name of each field of a row, and the aggregate that it is: None for the grouping value.
+
+        None: `having` refuses rows, there is not one grouping field, or a field is computed or inside an object.
+        """
+        if self._having is not None or len(self._key_paths) != 1:
+            return None
+        paths = [*self._key_paths, *(field.path for field in self._fields)]
+        results = [-1, *(field.result for field in self._fields)]
+        if None in results or any(len(path) != 1 for path in paths):
+            return None
+        aggregates = [*self._aggregates, None]  # As the results of a row, with the grouping value at the end.
+        return [(path[0], aggregates[result or 0]) for path, result in zip(paths, results, strict=True)]
+
     def contribution(
         self, record: Value, place: tuple[int, int, int], metadata: RecordMetadata = NO_METADATA
     ) -> Contribution:

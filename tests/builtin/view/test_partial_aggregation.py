@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from processor.builtin.view import partial_aggregate, split
+from processor.builtin.view import aggregate, partial_aggregate, split
 from processor.builtin.view.definitions import check_fingerprint
 from processor.builtin.view.partial_aggregate import ViewPartialAggregate
+from processor.builtin.view.stage_output import Contributions
 from processor.config import ViewConfig
 from processor.errors import ConfigurationError
 from processor.filter.aggregate.combining import combines_plainly
+from processor.hosting import record_writer
 from processor.wire.view_parts import fingerprint
 from tests.builtin.view.chain import AggregateChain
 from tests.builtin.view.histories import PartialHistory
@@ -34,17 +36,22 @@ VIEW = {
 def is_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """True if the compiled function reads plain records; skips where there is none."""
     if request.param == "python":
-        monkeypatch.setattr(partial_aggregate, "has_compiled", False)
-    elif not partial_aggregate.has_compiled:
+        for module in (partial_aggregate, aggregate):
+            monkeypatch.setattr(module, "has_compiled", False)
+    elif not (partial_aggregate.has_compiled and aggregate.has_compiled):
         pytest.skip("it was not compiled here")
     return request.param == "compiled"
 
 
 @pytest.mark.usefixtures("is_compiled")
-def test_rows_equal_sql_at_every_step() -> None:
-    """After every step, through crashes and rollbacks, the rows equal those of DuckDB and of the Python oracle."""
+def test_rows_equal_sql_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After every step, through crashes and rollbacks, the rows equal those of DuckDB and of the Python oracle.
+
+    So do they where the last stage keeps one group in memory, and builds the others from their parts.
+    """
     duck, simple = Duck(), 0
     for seed in range(10):
+        monkeypatch.setattr(aggregate, "GROUPS_MAX", 100 if seed % 2 else 1)
         history = PartialHistory(seed, duck)
         for step in range(5):
             assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
@@ -78,12 +85,13 @@ SINGLE_VIEW = {
 @pytest.mark.parametrize("view", [VIEW, SINGLE_VIEW], ids=["combined", "single"])
 def test_compiled_and_python_write_the_same_bytes(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same records, plain or not, both write the same rows and deltas, with the same headers."""
-    if not (partial_aggregate.has_compiled and split.has_compiled):
+    modules = partial_aggregate, split, aggregate, record_writer
+    if not all(module.has_compiled for module in modules):
         pytest.skip("it was not compiled here")
     for seed in range(5):
         written = []
         for has_compiled in (True, False):
-            for module in (partial_aggregate, split):
+            for module in modules:
                 monkeypatch.setattr(module, "has_compiled", has_compiled)
             written.append(_outputs(seed, view))
         assert written[0] == written[1], f"seed {seed}"
@@ -115,6 +123,24 @@ def test_one_part_is_sent_for_a_group_and_transaction() -> None:
     (split,) = chain.splits
     assert len(split.read_output("parts@0")) == 1
     assert chain.rows()["ann"]["qty"] == sum(range(100))
+
+
+def test_plain_parts_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of groups whose parts are plain are made without a parsed part, also those built from the table."""
+    if not (partial_aggregate.has_compiled and aggregate.has_compiled):
+        pytest.skip("it was not compiled here")
+    parsed: list[bytes] = []
+    real = Contributions.decode_many
+    monkeypatch.setattr(Contributions, "decode_many", lambda self, data: parsed.extend(data) or real(self, data))
+    chain = AggregateChain(VIEW, inputs=2, partitions=1)
+    chain.is_compact = True
+    for number in range(40):
+        chain.put(number % 2, f"k{number % 8}", {"customer": f"c{number % 3}", "qty": number / 4, "px": None})
+        chain.run()
+        if number == 20:
+            chain.aggregates[0].crash(feed=False)
+    assert not parsed
+    assert sum(row["n"] for row in chain.rows().values()) == 8
 
 
 @pytest.mark.usefixtures("is_compiled")
