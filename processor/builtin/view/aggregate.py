@@ -128,7 +128,8 @@ class Groups:
             for key, *_ in others:
                 if type(self._complete.get(key)) is PlainGroup:
                     self._drop(key)  # It is built again from the table.
-            return others
+            # Those of groups that are not in memory are not parsed: the table has them when the group is read.
+            return [each for each in others if each[0] in self._complete or each[0] in self._building]
         for record, key in parts:
             member, value = record.key or b"", record.value
             former = rows[member]
