@@ -106,8 +106,13 @@ class RecordWriter:
                     written.append(self._written(key, self._checked_size(data), old, more))
             except RecordRejected as error:
                 refused[key] = error
+        is_mixed = bool(changes) and bool(written)
+        place = {key: number for number, key in enumerate(records)} if is_mixed else {}
+        for outputs, others in zip((sow, deltas), self._outputs(written, changes), strict=True):
+            outputs.extend(others)
+            if is_mixed:  # The order of the records, by whichever way they were made.
+                outputs.sort(key=lambda output: place[cast("bytes", output[0])])
         self._send(changes, sow, deltas)
-        self._write(written)
         return refused
 
     def delete(self, key: bytes, headers: Headers | None) -> bool:
@@ -141,10 +146,19 @@ class RecordWriter:
 
     def _write(self, written: Sequence[_Written]) -> None:
         """Write the outputs of records with different keys, and their states."""
-        # By the same reader as a restore: what it makes of the SOW record is the state, whatever the headers.
-        states = {key: None if data is None else stored_of(headers, data) for (key, data, headers), _ in written}
-        deltas = [delta for _, delta in written if delta is not None]
-        self._send(cast("dict[bytes, Stored | None]", states), [sow for sow, _ in written], deltas)
+        changes: dict[bytes, Stored | None] = {}
+        self._send(changes, *self._outputs(written, changes))
+
+    def _outputs(
+        self, written: Sequence[_Written], states: dict[bytes, Stored | None]
+    ) -> tuple[list[Outgoing], list[Outgoing]]:
+        """Return the SOW and delta records of what was written, and add the states.
+
+        By the same reader as a restore: what it makes of the SOW record is the state, whatever the headers.
+        """
+        for (key, data, headers), _ in written:
+            states[cast("bytes", key)] = None if data is None else stored_of(headers, data)
+        return [sow for sow, _ in written], [delta for _, delta in written if delta is not None]
 
     def _send(self, states: dict[bytes, Stored | None], sow: list[Outgoing], deltas: list[Outgoing]) -> None:
         """Write states and their outputs."""

@@ -12,7 +12,7 @@ class PlainGroups:
     def __init__(
         self,
         kinds: list[str],
-        fields: list[tuple[bytes, str, int]] | None,
+        fields: Sequence[tuple[bytes, str, int]] | None,
         number: Callable[[str, int, int, int], bytes | None],
         stored: type[Stored],
     ) -> None: ...

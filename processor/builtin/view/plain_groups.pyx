@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, binding=False
 """Adds up the combined parts of groups and writes the groups' rows, compiled: parts are read in place, without parsing them.
 
-To parse a part and the one that it replaces, and to make the objects of a group and its row, took two thirds of the second
-stage's time.
+To parse a part and the one that it replaces, and to make the objects of a group and its row, took half to two thirds of the
+second stage's time.
 
 A part is plain if its numbers have few digits, and its grouping value is the one that is written for its key: not so
 1.0, which has the key of 1. All others are left to the caller, in Python; a group is plain if all its parts are.
