@@ -154,7 +154,7 @@ class RecordWriter:
     ) -> tuple[list[Outgoing], list[Outgoing]]:
         """Return the SOW and delta records of what was written, and add the states.
 
-        By the same reader as a restore: what it makes of the SOW record is the state, whatever the headers.
+        By the same reader as a restore: the state is what it makes of the SOW record and its headers.
         """
         for (key, data, headers), _ in written:
             states[cast("bytes", key)] = None if data is None else stored_of(headers, data)
