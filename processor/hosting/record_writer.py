@@ -17,7 +17,6 @@ from processor.wire.record_headers import (
     EMPTY,
     NO_BASE,
     SOW_ONLY,
-    VERSION_NAME,
     WRITTEN_BY_PUT,
     headers_of_version,
     insert_headers,
@@ -250,7 +249,7 @@ def _plain_delta(codec: Codec, key: KeyFields) -> PlainDelta | None:
     """Return the compiled difference of two records; None where there is none, or not all key fields are at the top."""
     if not has_compiled or codec.json_text is None or len(key.top_names) < len(key.pointers):
         return None
-    return PlainDelta([json.dumps(name).encode() for name in key.top_names], Stored, VERSION_NAME)
+    return PlainDelta([json.dumps(name).encode() for name in key.top_names], Stored, headers_of_version)
 
 
 def _check_length(key: bytes) -> None:

@@ -1,9 +1,11 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from processor.record import Outgoing, Stored
+from processor.record import Headers, Outgoing, Stored
 
 class PlainDelta:
-    def __init__(self, names: list[bytes], stored: type[Stored], version_name: str) -> None: ...
+    def __init__(
+        self, names: list[bytes], stored: type[Stored], headers_of_version: Callable[[int], Headers]
+    ) -> None: ...
     def updates(
         self,
         records: Mapping[bytes, bytes | None],

@@ -17,12 +17,11 @@ cdef class PlainDelta:
     """Writes deltas of the records of a topic, and the outputs of records that changed."""
 
     cdef list names
-    cdef object new, stored
-    cdef str version_name
+    cdef object new, stored, headers_of_version
 
-    def __init__(self, list names, stored, str version_name):
-        """Take the names of the key fields, all at the top, as JSON, the type of a state, and the name of its header."""
-        self.names, self.new, self.stored, self.version_name = names, tuple.__new__, stored, version_name
+    def __init__(self, list names, stored, headers_of_version):
+        """Take the names of the key fields, all at the top, as JSON, the type of a state, and what makes its headers."""
+        self.names, self.new, self.stored, self.headers_of_version = names, tuple.__new__, stored, headers_of_version
 
     def updates(self, records, dict states, Py_ssize_t bytes_max, dict changes, list sow, list deltas):
         """Make the outputs of the records that differ from their states, with no header but the version.
@@ -53,7 +52,7 @@ cdef class PlainDelta:
             if delta is None:
                 left[key] = value
                 continue
-            headers = [(self.version_name, b"%d" % (old[0] + 1))]
+            headers = self.headers_of_version(old[0] + 1)
             changes[key] = self.new(self.stored, (old[0] + 1, value, 0, -1, b"", b""))
             sow.append((key, value, headers))
             deltas.append((key, delta, headers))
