@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import random
 import threading
@@ -29,16 +30,8 @@ PATIENCE_MS = 600_000
 WINDOW_ROWS = 5_000
 """Most records in one ordered answer of the gateway."""
 BATCH = 100
-END_TO_END_ROWS = 20_000
-"""Most rows that `orders` sees from end to end in each order; of more it sees the begin, three places and the end."""
-STRETCH_ROWS = 400
-"""The rows of each of them."""
-HIGH, NORMAL = {"width": 700, "height": 12_000}, {"width": 1_300, "height": 1_640}
-"""Windows with 420 and 50 rows."""
-ORDERS = ("/id", "/half DESC", "/text", "/at DESC", "/mixed", "/text DESC, /half")
-"""Those of `orders` with many rows: each must be built, which takes seconds for a million. With few it takes each field
-up and down."""
-FILTERS = ("/half < 20000", "/text = 't7'", "/open = TRUE AND /half > 150000", "/mixed IS NULL")
+STRETCH_S = 160.0
+"""The time of each of the five stretches of `end`."""
 SETTLED = "window.sowstreamPage.grid?.isSettled"
 SIGHT = """(column) => {
   const top = document.querySelector('#grid .ag-header').getBoundingClientRect().bottom - 7;
@@ -77,20 +70,25 @@ PAGE_MS = 120
 """AG Grid takes one Page Down in 100 ms, and drops those between."""
 FRAMES = """(seconds) => new Promise((done) => {
   const times = [];
+  let drawn = 0;
+  const observer = new MutationObserver(() => { drawn += 1; });
+  observer.observe(document.querySelector('#grid'), { subtree: true, childList: true, characterData: true });
   const began = performance.now();
   const next = (now) => {
     times.push(now);
     if (now - began < seconds * 1000) { requestAnimationFrame(next); return; }
+    observer.disconnect();
     const gaps = times.slice(1).map((time, at) => time - times[at]).sort((one, other) => one - other);
     done({
       frames: (times.length - 1) / ((times.at(-1) - times[0]) / 1000),
       p99: gaps[Math.floor(gaps.length * 0.99)],
       longest: gaps.at(-1),
+      drawn: drawn / seconds,
     });
   };
   requestAnimationFrame(next);
 })"""
-"""Frames a second of the page, and the gap between two of them."""
+"""Frames a second of the page, the gap between two of them, and drawings of the grid a second."""
 
 
 def value(number: int, rng: random.Random) -> dict[str, Any]:
@@ -110,18 +108,15 @@ def value(number: int, rng: random.Random) -> dict[str, Any]:
 
 def serve(rows: int, seed: int, pipe: Connection) -> None:
     """Serve a topic in memory, and update it as the pipe says: `(updates a second, first id, ids, field)`."""
-    from processor.gateway.server import tune_interpreter
     from tests.gateway.memory import MemoryWorld
 
-    tune_interpreter()
     rng = random.Random(seed)
     world = MemoryWorld(TOPIC, history_bytes=64 * 1024 * 1024)
     feed = world.feeds[TOPIC]
     values = {}
 
-    encode = feed.topic.codec.encode
-
     def fill() -> None:
+        encode = feed.topic.codec.encode
         now_ms = int(time.time() * 1000)
         for number in range(rows):
             key = b"%d" % number
@@ -142,9 +137,6 @@ def serve(rows: int, seed: int, pipe: Connection) -> None:
         written = [0]
 
         def write_batch(first: int = first, count: int = count, field: str | None = field) -> None:
-            """Write one batch, as a view takes it from Kafka: all records of a partition at once."""
-            taken: dict[int, list[Record]] = {partition: [] for partition in feed.offsets}
-            now_ms = int(time.time() * 1000)
             for _ in range(BATCH):
                 number = first + rng.randrange(count)
                 record = values[number]
@@ -152,14 +144,7 @@ def serve(rows: int, seed: int, pipe: Connection) -> None:
                 record["price"] = round(1 + rng.random(), 4)
                 if field is not None:
                     record[field] = rng.randrange(400_000) / 2
-                key = b"%d" % number
-                partition = feed.partition(key)
-                feed.versions[key] += 1
-                headers = [("version", b"%d" % feed.versions[key])]
-                taken[partition].append(Record(key, encode(record), headers, feed.offsets[partition], now_ms))
-                feed.offsets[partition] += 1
-            for partition, records in taken.items():
-                feed.engine.take(partition, records, time.monotonic_ns() // 1_000_000)
+                feed.write(number, record)
 
         def write(rate: int = rate, ends: threading.Event = ends, written: list[int] = written) -> None:
             due_s = time.monotonic()
@@ -198,22 +183,20 @@ class Desk:
         self._pipe.send((0, 0, 0, None))
         real.append(self._pipe.recv())
 
-    def sort(self, order: str) -> str:
-        """Click the headers of an order's fields, with Shift those behind the first; returns it when it is there."""
-        page, now = self.page, "window.sowstreamPage.grid.window.orderBy"
-        terms = order.split(", ")
-        for at, term in enumerate(terms, 1):
-            field, wanted = term.split()[0], ", ".join(terms[:at])
-            page.evaluate(f"window.sowstreamPage.grid.api.ensureColumnVisible('{field}')")
-            for _ in range(3):
-                if (before := page.evaluate(now)) == wanted:
-                    break
-                header = f'#grid .ag-header-cell[col-id="{field}"] .ag-header-cell-text'
-                page.click(header, modifiers=["Shift"] if at > 1 else [])
-                page.wait_for_function(f"{now} !== {json.dumps(before)}")
+    def sort(self, field: str, *, is_falling: bool) -> str:
+        """Click the header of a field until its order is there; returns the order."""
+        page = self.page
+        page.evaluate(f"window.sowstreamPage.grid.api.ensureColumnVisible('/{field}')")
+        wanted = f"/{field} DESC" if is_falling else f"/{field}"
+        for _ in range(3):
+            if page.evaluate("window.sowstreamPage.grid.window.orderBy") == wanted:
+                break
+            before = page.evaluate("window.sowstreamPage.grid.window.orderBy")
+            page.click(f'#grid .ag-header-cell[col-id="/{field}"] .ag-header-cell-text')
+            page.wait_for_function(f"window.sowstreamPage.grid.window.orderBy !== {json.dumps(before)}")
         page.wait_for_function(SETTLED)
-        assert page.evaluate(now) == order
-        return order
+        assert page.evaluate("window.sowstreamPage.grid.window.orderBy") == wanted
+        return wanted
 
     def filter(self, text: str) -> None:
         """Apply a filter."""
@@ -237,45 +220,34 @@ class Desk:
         """The number of rows that match."""
         return int(self.page.inner_text("#rows").replace(",", ""))
 
-    def page_down(self, first: int, limit: int) -> list[str]:
-        """The ids of so many rows in their places from the first one on, by Page Down; fewer at the end."""
+    def page_down(self, first: int = 0, limit: int | None = None, limit_s: float = math.inf) -> list[str]:
+        """The ids of the rows in their places from the first one on, by Page Down.
+
+        Args:
+            first: the place of the first row.
+            limit: it ends after so many rows; None: at the last one.
+            limit_s: it ends after so many seconds.
+        """
         page = self.page
         page.evaluate(f"window.sowstreamPage.grid.api.ensureIndexVisible({first}, 'top')")
         page.wait_for_function(f"({SIGHT})('/id').some(([at]) => at === {first})")
         page.click(f'#grid .ag-row[row-index="{first}"] .ag-cell[col-id="/id"]')
         page.evaluate(WATCH)
         seen: list[str] = []
-        end = min(limit, self.total - first)
+        end = self.total - first if limit is None else min(limit, self.total - first)
+        ends_s = time.monotonic() + limit_s
         while True:
             rows = self.sight()
             shown, last = dict(page.evaluate(SEEN)) | dict(rows), rows[-1][0]
             hidden = [place for place in range(first + len(seen), last + 1) if place not in shown]
             assert not hidden, f"no frame showed places {hidden[0]} to {hidden[-1]}"
             seen += [shown[place] for place in range(first + len(seen), last + 1)]
-            if len(seen) >= end:
+            if len(seen) >= end or time.monotonic() > ends_s:
                 return seen[:end]
             page.wait_for_timeout(PAGE_MS)
             focused = page.evaluate(FOCUSED)  # At first it goes to the last row in sight, and the grid need not scroll.
             page.keyboard.press("PageDown")
             page.wait_for_function(f"{FOCUSED} !== {focused}")
-
-    def stretches(self, order: str, text: str, rng: random.Random) -> int:
-        """Compare all rows, or those at the begin, at three places and at the end, with sow; returns their number."""
-        places: dict[str, int] = {}
-        total, count = self.total, STRETCH_ROWS
-        firsts = [0, *(rng.randrange(total) for _ in range(3)), max(0, total - count)]
-        if total <= END_TO_END_ROWS:
-            firsts, count = [0], total
-        for first in firsts:
-            seen = self.page_down(first, count)
-            skips = range(first, first + len(seen), WINDOW_ROWS)
-            wanted = [key for skip in skips for key in self.sow(order, text, skip)][: len(seen)]
-            assert len(seen) == min(count, total - first)
-            wrong = [first + at for at, (one, other) in enumerate(zip(seen, wanted, strict=True)) if one != other]
-            assert not wrong, (order, text, wrong[:5])
-            for place, key in enumerate(seen, first):
-                assert places.setdefault(key, place) == place, f"{key} is at {places[key]} and {place}"
-        return len(places)
 
 
 def say(text: str) -> None:
@@ -284,26 +256,28 @@ def say(text: str) -> None:
 
 
 def check(desk: Desk, rows: int, rng: random.Random) -> None:
-    """Compare the grid with the gateway's answers in each order; with few rows, or in the first, with a filter, too."""
-    desk.page.set_viewport_size(HIGH)
-    orders: tuple[str, ...] = ORDERS
-    if rows <= END_TO_END_ROWS:
-        orders = (*(f"/{field}{word}" for field in FIELDS for word in ("", " DESC")), ORDERS[-1])
-    for at, order in enumerate(orders):
-        has_filter = at == 0 or rows <= END_TO_END_ROWS
-        for text in ("", FILTERS[at % len(FILTERS)])[: 1 + has_filter]:
+    """Compare the grid with the gateway's answers, in every order."""
+    page = desk.page
+
+    def compare(order: str, text: str, place: int) -> None:
+        """Compare the rows in sight at a place."""
+        page.evaluate(f"window.sowstreamPage.grid.api.ensureIndexVisible({place}, 'top')")
+        page.wait_for_function(f"({SIGHT})('/id').some(([at]) => at === {place})", polling="raf")
+        sight = desk.sight()
+        wanted = desk.sow(order, text, sight[0][0], len(sight))
+        assert [key for _, key in sight] == wanted, (order, text, sight, wanted)
+
+    for field in FIELDS:
+        for is_falling in (False, True):
             began_s = time.monotonic()
-            desk.filter(text)
-            desk.sort(order)
-            sorted_s, began_s = time.monotonic() - began_s, time.monotonic()
-            with desk.updates(500, 0, rows) as real:
-                seen = desk.stretches(order, text, rng)
-            say(
-                f"{order}, {text or 'no filter'}: there after {sorted_s:.1f} s; {seen:,} of {desk.total:,} rows, each "
-                f"once and in the order of sow, at {real[0]:.0f} updates/s in {time.monotonic() - began_s:.0f} s"
-            )
-    desk.filter("")
-    desk.page.set_viewport_size(NORMAL)
+            order = desk.sort(field, is_falling=is_falling)
+            sorted_s = time.monotonic() - began_s
+            with desk.updates(500, 0, rows):
+                seen = desk.page_down(limit=2_000)
+                assert seen == desk.sow(order, "", 0, 5_000)[: len(seen)], order
+                for place in [rows - 1, *(rng.randrange(rows) for _ in range(8))]:
+                    compare(order, "", place)
+            say(f"{order}: sorted in {sorted_s:.1f} s; the first {len(seen):,} rows and 9 places are right")
 
 
 def main() -> None:
@@ -315,7 +289,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=("orders", "moving", "frames"))
+    parser.add_argument("--only", choices=("orders", "end", "moving", "frames"))
     asked = parser.parse_args()
     rng = random.Random(asked.seed)
     ours, theirs = multiprocessing.Pipe()
@@ -327,12 +301,12 @@ def main() -> None:
     try:
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-            page = browser.new_page(viewport=NORMAL, bypass_csp=True)
+            page = browser.new_page(viewport={"width": 1300, "height": 1_640}, bypass_csp=True)
             page.set_default_timeout(PATIENCE_MS)
             faults: list[str] = []
             page.on("pageerror", lambda error: faults.append(str(error)))
             desk = Desk(page, address, ours)
-            for name, work in (("orders", check), ("moving", moving), ("frames", frames)):
+            for name, work in (("orders", check), ("end", end_to_end), ("moving", moving), ("frames", frames)):
                 if asked.only in (None, name):
                     work(desk, asked.rows, rng)
             assert not faults, faults
@@ -343,11 +317,38 @@ def main() -> None:
         served.terminate()
 
 
+def end_to_end(desk: Desk, rows: int, rng: random.Random) -> None:
+    """Page Down at the begin of a random order, in three places and at its end, with updates; in a high window."""
+    desk.page.set_viewport_size({"width": 700, "height": 12_000})
+    order = desk.sort(rng.choice(("half", "text", "mixed")), is_falling=rng.random() < 0.5)
+    places: dict[str, int] = {}
+    stretch = 0
+    for at in ("begin", "middle", "middle", "middle", "end"):
+        first = 0 if at == "begin" else rows - stretch if at == "end" else rng.randrange(rows)
+        began_s = time.monotonic()
+        with desk.updates(500, 0, rows) as real:
+            seen = desk.page_down(first, limit_s=math.inf if at == "end" else STRETCH_S)
+            took_s = time.monotonic() - began_s
+            skips = range(first, first + len(seen), WINDOW_ROWS)
+            wanted = [key for skip in skips for key in desk.sow(order, "", skip)][: len(seen)]
+        wrong = [first + place for place, (one, other) in enumerate(zip(seen, wanted, strict=True)) if one != other]
+        assert not wrong, wrong[:5]
+        for place, key in enumerate(seen, first):
+            assert places.setdefault(key, place) == place, f"{key} is at {places[key]} and {place}"
+        stretch = stretch or len(seen)
+        say(
+            f"{order}, {at}: places {first:,} to {first + len(seen) - 1:,} by Page Down in {took_s:.0f} s "
+            f"at {real[0]:.0f} updates/s: each once, in the order of sow"
+        )
+    say(f"{len(places):,} of {rows:,} rows were seen, each in one place")
+    desk.page.set_viewport_size({"width": 1300, "height": 1_640})
+
+
 def moving(desk: Desk, rows: int, rng: random.Random) -> None:
     """Random filters, in an order that updates change while the grid scrolls: at each pause it shows what sow has."""
-    for text in ("", *FILTERS):
+    for text in ("", "/half < 20000", "/text = 't7'", "/open = TRUE AND /half > 150000", "/mixed IS NULL"):
         desk.filter(text)
-        order = desk.sort(rng.choice(("/half", "/half DESC")))
+        order = desk.sort("half", is_falling=rng.random() < 0.5)
         for _ in range(3):
             with desk.updates(300, 0, rows, "half") as real:
                 for _ in range(6):
@@ -376,7 +377,7 @@ def frames(desk: Desk, rows: int, _rng: random.Random) -> None:
         metrics = protocol.send("Performance.getMetrics")["metrics"]
         return next(float(one["value"]) for one in metrics if one["name"] == "TaskDuration")
 
-    order = desk.sort("/id")
+    order = desk.sort("id", is_falling=False)
     page.evaluate("window.sowstreamPage.grid.api.ensureIndexVisible(0, 'top')")
     desk.sight()
     for rate, count, what in (
