@@ -519,8 +519,8 @@ def test_rates_lag_and_a_lost_connection_are_shown(page, world):
       const { connection } = window.sowstreamPage;
       connection.addEventListener('state', () => window.seen.states.push(document.querySelector('#state').textContent));
     }""")
-    world.gateway.call(lambda: [world.feeds["orders"].write("0000", order(0, qty=qty)) for qty in (1, 2, 3)])
-    page.wait_for_function("window.seen.lag && window.seen.rate === 3")
+    world.put("0000", customer="c0", qty=1, state="new")
+    page.wait_for_function("window.seen.lag && window.seen.rate === 1")
     world.gateway.call(lambda: [session.abort(1011, "test") for session in list(world.gateway.gateway.sessions)])
     page.wait_for_function("window.seen.states.at(-1) === 'connected'")
     assert page.evaluate("window.seen.states[0]") == "connection lost, trying again"

@@ -4,7 +4,7 @@ import { clock, element } from './page-record.js';
 
 const BLOCK_ROWS = 500;
 const FIELDS_MAX = 200;
-const REST = 4; // Drawing, with the browser's part, takes a fifth of the time at most …
+const REST = 4; // Drawing takes a quarter of the time at most …
 const REST_MAX_MS = 500; // … but a busy machine, on which it seems to take long, still sees its rows.
 const ASK_MS = 5000;
 /** The columns of the operators' grid: the name, the share of the width, and the value of a partition as `sowstream status` has it. */
@@ -42,8 +42,8 @@ export class Grid {
 
   /**
    * @param {HTMLElement} element
-   * @param {{order: Function, layout: Function, learnt: Function, edit: Function, refused: Function, open: Function, copied: Function}} calls called when the
-   *   user sorts, arranges columns, when there are new ones, when the user edits a cell, types a value of another kind, opens a record, copies
+   * @param {{order: Function, layout: Function, edit: Function, refused: Function, open: Function, copied: Function}} calls called when the
+   *   user sorts, arranges columns, edits a cell, types a value of another kind, opens a record, copies
    */
   constructor(element, calls) {
     this.#calls = calls;
@@ -54,7 +54,7 @@ export class Grid {
       datasource: { getRows: ({ startRow, endRow, successCallback }) => successCallback(Array(endRow - startRow).fill(BLANK)) },
       defaultColDef: { sortable: true, resizable: true, suppressHeaderMenuButton: true, cellDataType: false, minWidth: 50, enableCellChangeFlash: true },
       readOnlyEdit: true, invalidEditValueMode: 'block', stopEditingWhenCellsLoseFocus: true, maintainColumnOrder: true,
-      cellFlashDuration: 700, cellFadeDuration: 0, tooltipShowDelay: 600, suppressNoRowsOverlay: true,
+      cellFlashDuration: 700, cellFadeDuration: 500, tooltipShowDelay: 600, suppressNoRowsOverlay: true,
       onViewportChanged: () => this.#look(),
       onModelUpdated: () => this.draw(),
       onSortChanged: ({ source }) => { if (source === 'uiColumnSorted') calls.order(this.#sorted()); },
@@ -116,12 +116,8 @@ export class Grid {
     const next = (now) => {
       if (now < this.#restsUntil) return requestAnimationFrame(next);
       this.#isDue = false;
-      if (this.#isPaused || !this.window) return undefined;
-      this.#restsUntil = now;
-      requestAnimationFrame((after) => { // By then the browser has drawn it, too.
-        if (this.#restsUntil === now) this.#restsUntil = after + Math.min(REST * (performance.now() - now), REST_MAX_MS);
-      });
-      return this.#paint();
+      if (!this.#isPaused && this.window) this.#paint();
+      return this.#restsUntil = now + Math.min(REST * (performance.now() - now), REST_MAX_MS);
     };
     requestAnimationFrame(next);
   }
@@ -139,12 +135,9 @@ export class Grid {
   #paint() {
     const { first, rows, total } = this.window;
     if (this.api.getEditingCells().length) return; // No row moves away below an edit.
-    if (this.#learnt !== rows) for (const row of rows) this.#learnAll(row.record);
+    if (this.#learnt !== rows) for (const row of rows) this.learn(row.record);
     this.#learnt = rows;
-    if (this.#isNew) {
-      this.#define();
-      this.#calls.learnt();
-    }
+    if (this.#isNew) this.#define();
     if (total !== undefined && this.api.getDisplayedRowCount() !== total) this.api.setRowCount(total, true);
     const from = Math.max(0, this.api.getFirstDisplayedRowIndex());
     const to = this.api.getLastDisplayedRowIndex();
@@ -153,46 +146,34 @@ export class Grid {
       node.setData(BLANK); // What is not in sight is not kept up to date.
       this.#painted.delete(at);
     }
-    const [rowNodes, columns] = [[], new Set()];
     for (let at = from; at <= to; at += 1) {
       const node = this.api.getDisplayedRowAtIndex(at);
       if (!node?.data) continue; // Its block comes, and this is called again.
-      const changed = this.#fill(node, rows[at - first]);
-      if (changed.length) rowNodes.push(node);
-      for (const path of changed) columns.add(path);
+      this.#fill(node, rows[at - first]);
       this.#painted.set(at, node);
     }
-    if (columns.size) this.api.refreshCells({ rowNodes, columns: [...columns] }); // They flash.
-    if (this.#isNew) this.draw();
   }
 
-  /** Show a row in its place. Returns the paths at which it has other values than before, whose cells are still to be drawn. */
   #fill(node, row) {
     const before = node.data;
-    if (!row) { if (before !== BLANK) node.setData(BLANK); return []; }
+    if (!row) { if (before !== BLANK) node.setData(BLANK); return; }
     const { record, version } = this.window.newest(row);
     const isSame = before.key === row.key;
-    if (isSame && before.record === record && before.version === version) return [];
+    if (isSame && before.record === record && before.version === version) return;
     const data = rowOf({ key: row.key, record, version });
-    if (!isSame) {
-      this.#learnAll(record);
-      node.setData(data);
-      return [];
-    }
-    const changed = Object.keys({ ...before.values, ...data.values }).filter((path) => before.values[path] !== data.values[path]);
-    Object.assign(data.moves, before.moves);
-    for (const path of changed) {
-      this.#learn(path, data.values[path]);
+    for (const [path, { kind }] of isSame ? this.#fields : []) {
       const [old, now] = [before.texts[path], data.texts[path]];
-      const isMove = this.#fields.get(path)?.kind === 'number' && old && now && old !== now;
-      data.moves[path] = isMove ? (Number(now) > Number(old) ? 'up' : 'down') : undefined;
+      if (kind === 'number' && old && now && old !== now) data.moves[path] = Number(now) > Number(old) ? 'up' : 'down';
     }
-    node.data = data; // `updateData` would format every cell.
-    return changed;
+    if (isSame) node.updateData(data); // Its changed cells flash.
+    else node.setData(data);
   }
 
   /** Learn the fields of a record: their kinds, and how much room they need. */
-  #learnAll(record) { for (const [path, value] of leaves(record)) this.#learn(path, value); }
+  learn(record) {
+    for (const [path, value] of leaves(record)) this.#learn(path, value);
+    if (this.#isNew) this.draw();
+  }
 
   #learn(path, value) {
     let field = this.#fields.get(path);

@@ -48,11 +48,9 @@ function openConnection() {
   });
 }
 
-/** Show a text; one that is there already costs no layout, and is not read out again. */
-function show(id, text) { if ($(id).textContent !== text) $(id).textContent = text; }
-
 function showState(name) {
-  show('state', STATES[name] ?? name);
+  const text = STATES[name] ?? name;
+  if ($('state').textContent !== text) $('state').textContent = text;
   $('state').dataset.state = name;
 }
 
@@ -95,7 +93,6 @@ async function start() {
   state.grid = new Grid($('grid'), {
     order: (order) => ask({ order }),
     layout: (layout) => { state.view.layout = layout; keepLink(); listColumns(); },
-    learnt,
     edit: (edit) => attempt('The change was not made. ', () => edits.save(edit)),
     refused: message,
     open: openRow,
@@ -234,8 +231,12 @@ async function ask({ order } = {}) {
 
 function drawn() {
   const { window } = state.grid;
-  show('rows', window.total === undefined ? '–' : window.total.toLocaleString('en'));
+  $('rows').textContent = window.total === undefined ? '–' : window.total.toLocaleString('en');
   state.grid.draw();
+  if ($('choices').childElementCount < state.grid.fields.length) {
+    listColumns();
+    forgetSample(state.connection); // It may have no record with the new field.
+  }
   hint(window);
 }
 
@@ -251,18 +252,12 @@ async function hint({ total, filter }) {
   } else if ($('fault').textContent === reason) message('');
 }
 
-/** List new fields in the menus. */
-function learnt() {
-  if ($('choices').childElementCount > state.grid.fields.length) return; // It has the key, too.
-  listColumns();
-  forgetSample(state.connection); // It may have no record with the new field.
-}
-
 function changed(changes) {
   const isGrouped = state.view.groups.length > 0;
   panel.remember(changes);
   for (const change of changes) {
-    const { type, message: { timestamp } = {} } = change;
+    const { type, message: { data, timestamp } = {} } = change;
+    if (type !== 'remove') state.grid.learn(data); // Of a delta its fields alone.
     if (type === 'update') state.updates += 1; // A row that leaves or enters the view comes with an old time.
     if (type === 'update' && timestamp && !isGrouped) state.lags.push(Date.now() - Date.parse(timestamp));
     if (type === 'remove' && !isGrouped && listLeft($('left'), change, state.grid.window)) $('left-count').textContent = (state.left += 1).toLocaleString('en');
