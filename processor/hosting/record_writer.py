@@ -86,23 +86,26 @@ class RecordWriter:
         encoded: dict[bytes, bytes | None] = {}
         for key, record in records.items():
             try:
-                encoded[key] = record if record is None or type(record) is bytes else self._encoded(record)
+                _check_length(key)
+                if record is None:
+                    encoded[key] = None
+                else:
+                    encoded[key] = self._checked_size(record) if type(record) is bytes else self._encoded(record)
             except RecordRejected as error:
                 refused[key] = error
         changes: dict[bytes, Stored | None] = {}
         sow: list[Outgoing] = []
         deltas: list[Outgoing] = []
         if self._plain_delta is not None and self._has_delta and not more:
-            encoded = self._plain_delta.updates(encoded, states, self._bytes_max, changes, sow, deltas)
+            encoded = self._plain_delta.updates(encoded, states, changes, sow, deltas)
         for key, data in encoded.items():
             old = states[key]
             try:
-                _check_length(key)
                 if data is None:
                     if old is not None:
                         written.append(self._removed(key, old, more))
                 elif old is None or data != old.value:
-                    written.append(self._written(key, self._checked_size(data), old, more))
+                    written.append(self._written(key, data, old, more))
             except RecordRejected as error:
                 refused[key] = error
         is_mixed = bool(changes) and bool(written)

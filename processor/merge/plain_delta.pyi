@@ -10,7 +10,6 @@ class PlainDelta:
         self,
         records: Mapping[bytes, bytes | None],
         states: dict[bytes, Stored | None],
-        bytes_max: int,
         changes: dict[bytes, Stored | None],
         sow: list[Outgoing],
         deltas: list[Outgoing],

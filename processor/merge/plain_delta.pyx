@@ -23,27 +23,25 @@ cdef class PlainDelta:
         """Take the names of the key fields, all at the top, as JSON, the type of a state, and what makes its headers."""
         self.names, self.new, self.stored, self.headers_of_version = names, tuple.__new__, stored, headers_of_version
 
-    def updates(self, records, dict states, Py_ssize_t bytes_max, dict changes, list sow, list deltas):
+    def updates(self, records, dict states, dict changes, list sow, list deltas):
         """Make the outputs of the records that differ from their states, with no header but the version.
 
         Args:
-            records: by key, encoded; None deletes.
+            records: by key, encoded and no larger than allowed; None deletes.
             states: the state of each key.
-            bytes_max: the largest record.
             changes: gets the states that changed.
             sow: gets the SOW records.
             deltas: gets the delta records, for the same keys.
 
         Returns:
-            The records that are left to the caller: new ones, deletes, those that are too large, and those for which
-            `__call__` returns None.
+            The records that are left to the caller: new ones, deletes, and those for which `__call__` returns None.
         """
         cdef dict left = {}
         cdef bytes value, former, delta
         for key, record in records.items():
             old = states[key]
             value, former = record, None if old is None else old[1]
-            if value is None or former is None or PyBytes_GET_SIZE(value) > bytes_max:
+            if value is None or former is None:
                 left[key] = value
                 continue
             if value == former:

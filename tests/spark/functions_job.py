@@ -247,7 +247,7 @@ class Job:
         return sorted(json.loads(row["value"])["twice"] for row in rows)
 
     def backfill(self) -> dict[str, int]:
-        """What a backfill from an archive would change."""
+        """Return the numbers of changes that a backfill from an archive would make."""
         source = self.spark.read.format("kafka").options(**self.options, subscribe=f"{self.name}.publish")
         source.option("includeHeaders", "true").load().write.parquet(str(self.directory / "archive"))
         archive = str(self.directory / "archive")

@@ -17,7 +17,6 @@ from processor.builtin.view.plain_texts cimport (
 )
 
 
-
 cdef class PlainContributions:
     """Makes the contributions of records to their groups."""
 
