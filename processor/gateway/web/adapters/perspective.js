@@ -28,7 +28,8 @@ export async function bindTable(view, create, show) {
       await next.update([...view.keys()].map(row));
       await show(next);
       table = next;
-      await before?.delete();
+      // Not waited for: while somebody's own call on the table goes on, Perspective's promise never ends.
+      before?.delete({ lazy: true }).catch((error) => console.error(error));
     } else {
       if (there.length) await table.update(there.map(row));
       if (gone.length) await table.remove(gone);
