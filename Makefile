@@ -64,7 +64,7 @@ test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 
 test-long: $(DEV) ## run the tests that wait long; ARGS=--full: random ones at their full length
 	$(BIN)/python -m processor.trial.broker
-	$(BYTECODE) $(BIN)/pytest -m long $(ARGS)
+	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -m long $(ARGS)
 
 # The cluster has the images already; deploy/KUBERNETES-TESTS.md has the commands that build them.
 test-kubernetes: $(DEV) ## run the chart in the Kubernetes of K8S_DIR (bin, kubeconfig) or KUBECONFIG; KEYS=200000 RATE=2000 OUTAGE_S=120 ARGS="-k drain"
