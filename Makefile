@@ -60,11 +60,11 @@ demo: $(if $(SPARK),$(DEV),$(RUNTIME)) ## see it work: a real Kafka, workers, a 
 # make test ARGS="-n 0 --pdb tests/merge" is one process.
 test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 	$(BIN)/python -m processor.trial.broker
-	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 5 $(ARGS)
 
 test-long: $(DEV) ## run the tests that wait long; ARGS=--full: random ones at their full length
 	$(BIN)/python -m processor.trial.broker
-	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -m long $(ARGS)
+	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -m long --durations 40 --durations-min 20 $(ARGS)
 
 # The cluster has the images already; deploy/KUBERNETES-TESTS.md has the commands that build them.
 test-kubernetes: $(DEV) ## run the chart in the Kubernetes of K8S_DIR (bin, kubeconfig) or KUBECONFIG; KEYS=200000 RATE=2000 OUTAGE_S=120 ARGS="-k drain"
