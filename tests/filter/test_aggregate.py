@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from processor.errors import ConfigurationError
 from processor.filter.aggregate import GroupIncomplete, compile_aggregates, compile_fields
-from processor.filter.aggregate.extremes import KEPT_MAX, Exhausted, Extreme
+from processor.filter.aggregate.extremes import KEPT_MAX, Exhausted, Extreme, ExtremeOfValues
 from processor.filter.aggregate.moments import Moments, as_number, scaled
+from processor.filter.syntax_tree import Scalar
+from processor.filter.value import number as number_of
 
 NUMBERS = st.one_of(
     st.integers(-(2**70), 2**70),
@@ -22,7 +24,7 @@ NUMBERS = st.one_of(
 )
 
 
-def exact(number: float | Decimal) -> Fraction:
+def exact(number: float | Decimal | str) -> Fraction:
     """A number as it is written."""
     return Fraction(repr(number) if isinstance(number, float) else number)
 
@@ -84,6 +86,34 @@ def test_extreme_is_right_when_values_leave(data) -> None:
         return
     choose = max if extreme._is_greatest else min
     assert best == ((choose(held),) if held else None)
+
+
+KINDS = st.one_of(
+    st.integers(-3, 3), st.sampled_from([0.5, 1.0, -1.0, Decimal("1.5"), Decimal(2), "1", "-1.0", "2.0", "x", "y", ""])
+)
+
+
+@given(st.booleans(), st.lists(KINDS, max_size=20), st.data())
+def test_extreme_of_values_of_any_kind(is_greatest: bool, held: list[Scalar], data) -> None:
+    """`MIN` and `MAX` of integers, other numbers and texts, in any mixture, also after some have left."""
+    extreme = ExtremeOfValues(is_greatest=is_greatest)
+    for value in held:
+        extreme.add(value)
+    for _ in range(data.draw(st.integers(0, len(held)))):
+        extreme.remove(held.pop(data.draw(st.integers(0, len(held) - 1))))
+    choose = max if is_greatest else min
+    texts = [value for value in held if isinstance(value, str)]
+    no_numbers = [value for value in texts if number_of(value) is None]
+    if len(texts) == len(held):
+        expected = choose(texts, default=None)
+    elif is_greatest and no_numbers:
+        expected = max(no_numbers)
+    else:
+        numbers = [value for value in held if number_of(value) is not None]
+        # Equal ones by the names of their types, then as they are written.
+        expected = choose(numbers, key=lambda value: (exact(value), type(value).__name__, str(value)))
+    found = extreme.value()
+    assert (type(found), str(found)) == (type(expected), str(expected))
 
 
 def test_group_is_incomplete_only_after_many_removals() -> None:
