@@ -146,9 +146,12 @@ def column_at_once(values: Sequence[Value], kind: pa.DataType) -> pa.Array | Non
         return None
     try:
         return pa.array(values, kind)
-    except (pa.ArrowException, OverflowError):
+    except NO_ROOM:
         return None
 
+
+NO_ROOM: Final = (pa.ArrowException, OverflowError, UnicodeEncodeError)
+"""Errors of Arrow for a value without room in its column; the last one is of half a surrogate pair."""
 
 # What is beyond the range of the column is an error of Arrow, also a whole number that a double would round.
 _STORED_AS_THEY_ARE: Final[Sequence[tuple[Callable[[pa.DataType], bool], set[type]]]] = (

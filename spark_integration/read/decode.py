@@ -268,16 +268,18 @@ class BatchDecoder:
         """The column of the records; a record without room in it becomes a `_Misfit` in the list."""
         import pyarrow as pa  # noqa: PLC0415 - as above
 
+        from spark_integration.foundation.arrow_records import NO_ROOM  # noqa: PLC0415 - as above
+
         def column() -> pa.Array:
             return pa.array([None if isinstance(one, _Misfit) else one for one in records], self._type)
 
         try:
             return column()
-        except (pa.ArrowException, OverflowError):
+        except NO_ROOM:
             for index, record in enumerate(records):
                 try:
                     pa.array([None if isinstance(record, _Misfit) else record], self._type)
-                except (pa.ArrowException, OverflowError) as error:
+                except NO_ROOM as error:
                     records[index] = self._misfit(batch, index, f"a value has no room in its column: {error}")
             return column()
 

@@ -72,6 +72,13 @@ def test_the_error_of_a_record_has_its_place(tmp_path, columns, value, said) -> 
         decoder(tmp_path, columns).decode(batch(None, value))
 
 
+def test_half_a_surrogate_pair_is_a_misfit(tmp_path) -> None:
+    """Half a surrogate pair, which a codec of a plug-in may let pass, has no room in a column, as no text has it."""
+    texts = [{"id": "a"}, {"id": "\ud800"}]
+    with pytest.raises(Stop, match=r"offset 11, key 'b': a value has no room in its column: .* surrogates not allowed"):
+        decoder(tmp_path, struct(id=StringType()))._array(batch(b"", b""), texts)
+
+
 def test_a_record_that_does_not_match_the_filter_need_not_fit(tmp_path) -> None:
     """A record that does not match may have other types than the columns; matching rows keep all columns."""
     rows = batch(*(plain(ORDER, {"id": number}) for number in (1000, 1, 2000, 2)))

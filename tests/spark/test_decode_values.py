@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import uuid
 from decimal import Decimal
 
@@ -13,6 +14,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     CalendarIntervalType,
     DateType,
     DecimalType,
@@ -30,7 +32,7 @@ from pyspark.sql.types import (
 
 from processor.codec.avro.schema import marked
 from processor.errors import ConfigurationError
-from spark_integration.foundation.arrow_records import arrow_type
+from spark_integration.foundation.arrow_records import arrow_type, column_at_once
 from spark_integration.read.values import compile_struct
 
 UTC = dt.datetime(2024, 2, 29, 12, 30, tzinfo=dt.UTC)
@@ -104,6 +106,69 @@ def test_a_value_of_another_type_is_refused(data_type, value, said) -> None:
     """A value of another type than its column is an error with the path and the type; nothing is guessed."""
     with pytest.raises(TypeError, match=said):
         compile_struct(struct(data_type))({"v": value})
+
+
+POINTS = ArrayType(StructType([StructField("x", IntegerType()), StructField("names", ArrayType(StringType()))]))
+
+
+@pytest.mark.parametrize(
+    ("data_type", "values"),
+    [
+        (LongType(), [None, -(2**63), 2**63 - 1, 0]),
+        (ByteType(), [127, -128, None]),
+        (StringType(), ["", None, "é\0", "\U0001f600"]),
+        (BooleanType(), [True, None, False]),
+        (DoubleType(), [0.1, 3, None, -0.0, 2**53, 5e-324]),
+        (POINT, [{"x": 1, "y": 2}, {}, None, {"x": None}]),
+        (ArrayType(LongType()), [[], [1, None], None, [2]]),
+        (ArrayType(ArrayType(DoubleType())), [None, [None, []], [], [[0.5, None], [1]]]),
+        (POINTS, [[{"x": 1, "names": ["a", None]}, None, {}], None, [], [{"names": None}, {"names": []}]]),
+        (StringType(), [None, None]),
+        (POINTS, []),
+    ],
+)
+@pytest.mark.parametrize("of_json", [True, False])
+def test_a_column_at_once_is_that_of_its_values_one_by_one(data_type, values, of_json) -> None:
+    """Values of one Python type make the same column whether they are converted together or each by itself."""
+    kind = arrow_type(struct(data_type))
+    records = [None, *({"v": value} for value in values), {}, None]
+    column = column_at_once(records, kind)
+    convert = compile_struct(struct(data_type), of_json=of_json)
+    assert column is not None
+    column.validate(full=True)
+    assert column.equals(pa.array([None if record is None else convert(record) for record in records], kind))
+
+
+@pytest.mark.parametrize(
+    ("data_type", "values"),
+    [
+        (LongType(), [1, True]),
+        (LongType(), [1, 1.0]),
+        (LongType(), [2**63]),
+        (LongType(), [marked(int, 1)(5)]),
+        (ByteType(), [1, 128]),
+        (StringType(), ["a", 7]),
+        (StringType(), ["a", "\ud800"]),
+        (StringType(), [marked(str, 1)("s")]),
+        (BooleanType(), [True, 1]),
+        (DoubleType(), [0.5, math.inf]),
+        (DoubleType(), [math.nan]),
+        (DoubleType(), [0.5, 2**53 + 1]),
+        (DoubleType(), [0.5, Decimal("0.5")]),
+        (FloatType(), [0.5]),
+        (TimestampType(), [UTC]),
+        (MapType(StringType(), LongType()), [{"a": 1}]),
+        (POINT, [{"x": 1}, [("x", 1)]]),
+        (POINT, [{"x": 1}, {"x": "1"}]),
+        (POINT, [marked(dict, 1)(x=1)]),
+        (ArrayType(StringType()), [["a"], "abc"]),
+        (ArrayType(StringType()), [["a"], ("b",)]),
+        (POINTS, [[{"x": 1}], [{"names": [7]}]]),
+    ],
+)
+def test_values_to_look_at_make_no_column_at_once(data_type, values) -> None:
+    """Values of several types, or beyond the range of their column, are left to the conversion of each by itself."""
+    assert column_at_once([{"v": value} for value in values], arrow_type(struct(data_type))) is None
 
 
 def test_a_decimal_of_json_may_be_a_float() -> None:
