@@ -46,6 +46,8 @@ _RENAMED: Final = {
     "send.buffer.bytes": "socket.send.buffer.bytes",
 }
 """Java's names of properties, and librdkafka's of the same."""
+_SECOND_NAMES: Final = {"compression.codec": "compression.type", "queue.buffering.max.ms": "linger.ms"}
+"""librdkafka's own names of properties that it has under Java's names, too."""
 _JAVAS_OWN: Final = re.compile(
     r"auto\.include\.jmx\.reporter|buffer\.memory|compression\..*\.level|config\.providers.*|default\.api\.timeout\.ms"
     r"|exclude\.internal\.topics|interceptor\.classes|(key|value)\.(de)?serializer|max\.block\.ms|max\.poll\.records"
@@ -193,7 +195,7 @@ def _shaded(name: str, text: str) -> str:
 
 
 def _to_java(properties: Mapping[str, str]) -> dict[str, str]:
-    javas = {new: old for old, new in _RENAMED.items()}
+    javas = {new: old for old, new in _RENAMED.items()} | _SECOND_NAMES
     found = {javas.get(name, name): text for name, text in properties.items() if not name.startswith(SECURITY)}
     secured = java_security(properties)
     if _PROVIDERS in found and _PROVIDERS in secured:

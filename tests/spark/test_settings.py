@@ -5,6 +5,7 @@ import json
 import pkgutil
 import re
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -15,6 +16,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 import spark_integration
 from spark_integration import session
 from spark_integration.foundation.options import client_properties, sink_options, source_options, table_options
+from spark_integration.publish.publish import publish_options
 from spark_integration.read.decode import changed_paths
 from spark_integration.session import NoJava, require_java
 from tests.docs.pages import page
@@ -73,6 +75,25 @@ def test_other_options_pass() -> None:
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
     }
+
+
+@pytest.mark.parametrize(
+    ("own", "java"),
+    [
+        ("Kafka.MAX.poll.Records", "max.poll.records"),
+        ("kafka.Fetch.Message.Max.Bytes", "max.partition.fetch.bytes"),
+        ("kafka.fetch.MAX.bytes", "fetch.max.bytes"),
+        ("KAFKA.Linger.Ms", "linger.ms"),
+        ("kafka.queue.buffering.max.ms", "linger.ms"),
+        ("kafka.Batch.Size", "batch.size"),
+        ("kafka.compression.CODEC", "compression.type"),
+    ],
+)
+def test_a_default_gives_way_to_any_spelling(own, java) -> None:
+    """A value of the caller replaces the default of its property, in any case and under each of its names."""
+    for options_of in (partial(source_options, role="delta"), publish_options):
+        made = options_of("orders", options=SERVERS | {own: "7"})
+        assert made == options_of("orders", options=SERVERS) | {f"kafka.{java}": "7"}
 
 
 @pytest.mark.parametrize(
