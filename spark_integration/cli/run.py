@@ -88,7 +88,8 @@ def status(
             inform(f"{job.name}: {job.state}: {job.why}")
         for name, count in sorted(job.totals.items()):
             if name.startswith("quarantined."):
-                inform(f"{job.name}: {count:,} rows in the quarantine: {name.removeprefix('quarantined.')}")
+                rows = "1 row" if count == 1 else f"{count:,} rows"
+                inform(f"{job.name}: {rows} in the quarantine: {name.removeprefix('quarantined.')}")
     if any(job.state in _BAD for job in jobs):
         raise typer.Exit(1)
 

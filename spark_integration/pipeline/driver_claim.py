@@ -32,6 +32,8 @@ from processor.errors import ConfigurationError
 from spark_integration.foundation.small_files import LocalFiles
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from spark_integration.foundation.small_files import SmallFiles
 
 log = structlog.stdlib.get_logger("sowstream.spark")
@@ -74,12 +76,14 @@ class Holder:
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self.since))
         return f"process {self.process} on {self.host}, since {since}"
 
-    @property
-    def refusal(self) -> str:
-        """The reason for which another process may not run the job, and what to do."""
-        return (
-            f"another driver runs this job: {self}; stop that one first, or give this pipeline checkpoints of its own"
-        )
+    def refusal(self, others: Sequence[str] = ()) -> str:
+        """The reason for which another process may not run the job, and what to do.
+
+        Args:
+            others: more jobs that the same process runs.
+        """
+        jobs = " and ".join(["this job", *([", ".join(others)] if others else [])])
+        return f"another driver runs {jobs}: {self}; stop that one first, or give this pipeline checkpoints of its own"
 
     @property
     def is_alive(self) -> bool | None:
@@ -147,7 +151,7 @@ class DriverClaim:
                 self._watched = holder, now_s
             before, since_s = self._watched
             if alive or (alive is None and holder.beat != before.beat):
-                raise ConfigurationError(f"{self._job}: {holder.refusal}")
+                raise ConfigurationError(f"{self._job}: {holder.refusal()}")
             if alive is None and now_s - since_s < self._lease_s:
                 return holder
             log.warning("the claim of a dead driver is taken over", job=self._job, driver=str(holder))

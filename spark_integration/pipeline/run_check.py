@@ -20,6 +20,7 @@ from spark_integration.pipeline.ingesting.sources import SOURCE_FORMATS
 from spark_integration.session import connector_problem, require_java
 
 if TYPE_CHECKING:
+    from spark_integration.pipeline.driver_claim import Holder
     from spark_integration.pipeline.pipeline_settings import PipelineJob, PipelineSettings
 
 _CONNECTOR: Final = "spark-sql-kafka-0-10"
@@ -53,7 +54,8 @@ def check_run(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> list[R
         for job in jobs:
             findings += _disk(pipeline, job)
     for job in jobs:
-        findings += [*_format(pipeline, job), *_driver(pipeline, job)]
+        findings += _format(pipeline, job)
+    findings += _drivers(pipeline, jobs)
     return sorted(dict.fromkeys(findings), key=lambda finding: finding.kind == "note")
 
 
@@ -135,16 +137,20 @@ def _format(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding
     yield RunFinding(place, f"{name!r} needs a streaming source of that name in Spark{hint}", "note")
 
 
-def _driver(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
-    """Find another process of this machine that runs the job; one elsewhere is found when Spark runs."""
-    files = small_files(pipeline.checkpoint(job.name), None)
-    try:
-        holder = None if files is None else holder_of(files)
-    except ConfigurationError as error:
-        yield RunFinding(pipeline.place(job.name), str(error))
-        return
-    if holder is not None and not holder.is_released and holder.is_alive:
-        yield RunFinding(pipeline.place(job.name), holder.refusal)
+def _drivers(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> Iterator[RunFinding]:
+    """Find other processes of this machine that run the jobs, each once; one elsewhere is found when Spark runs."""
+    found: dict[tuple[str, int], tuple[Holder, list[str]]] = {}
+    for job in jobs:
+        files = small_files(pipeline.checkpoint(job.name), None)
+        try:
+            holder = None if files is None else holder_of(files)
+        except ConfigurationError as error:
+            yield RunFinding(pipeline.place(job.name), str(error))
+            continue
+        if holder is not None and not holder.is_released and holder.is_alive:
+            found.setdefault((holder.machine, holder.process), (holder, []))[1].append(job.name)
+    for holder, (name, *others) in found.values():
+        yield RunFinding(pipeline.place(name), holder.refusal(others))
 
 
 def _local(path: str) -> Path | None:

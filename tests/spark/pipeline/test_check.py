@@ -136,6 +136,18 @@ def test_a_check_finds_what_a_run_would_wait_for_or_fail_of(bootstrap, tmp_path,
         world.close()
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a process of this machine is seen in /proc")
+def test_a_living_driver_is_one_problem_however_many_jobs_it_runs(tmp_path) -> None:
+    """A process that runs several jobs is one line, with all of their names; the place is that of the first one."""
+    assert run_command(["init", str(tmp_path)]) == 0
+    for job in ("archive", "book", "depth"):
+        DriverClaim(job, LocalFiles(tmp_path / "checkpoints" / job)).take()
+    pipeline = PipelineSettings.load(tmp_path / "pipeline.yaml")
+    found = [str(finding) for finding in run_check._drivers(pipeline, pipeline.chosen(None))]
+    start = f"line 7: jobs.archive: another driver runs this job and book, depth: process {os.getpid()} on "
+    assert [line[: len(start)] for line in found] == [start]
+
+
 @pytest.mark.spark
 def test_a_check_without_kafka_says_so(tmp_path, capsys, monkeypatch) -> None:
     """A broker that does not answer is one line, with what to do, and exit code 1; the rest is checked all the same."""
