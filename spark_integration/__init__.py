@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
 if int(_pyspark.__version__.partition(".")[0]) < 4:
     raise ImportError(
         f"spark_integration runs on PySpark 4.0, 4.1 and 4.2, and this is {_pyspark.__version__}; install "
-        "'pyspark>=4.0,<4.3', or submit to a Spark of such a version"
+        "'pyspark>=4.0,<=4.2.0', or submit to a Spark of such a version"
     )
 
 if TYPE_CHECKING:

@@ -103,7 +103,7 @@ def parser_jvm() -> Iterator[Callable[[], Any]]:
         yield wait
 
 
-_LAST_TESTED: Final = (4, 2)
+_LAST_TESTED: Final = (4, 2, 0)
 _ARTIFACT: Final = "spark-sql-kafka-0-10"
 _CONNECTOR: Final = f"org.apache.spark:{_ARTIFACT}_2.13"
 _CONNECTOR_CLASS: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -239,12 +239,12 @@ def _download(conf: Mapping[str, str]) -> AbstractContextManager[None]:
 
 def connector_problem() -> str | None:
     """The problem where the connector of this PySpark is not known to work, and what to do; None where it is."""
-    version = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2]))
+    version = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:3]))
     if version <= _LAST_TESTED:
         return None
     return (
         f"PySpark {pyspark.__version__} and its Kafka connector were not tested with this version; pip install "
-        f"'pyspark>=4.0,<4.3', or name a connector in {_PACKAGES}: {_CONNECTOR}:VERSION"
+        f"'pyspark>=4.0,<=4.2.0', or name a connector in {_PACKAGES}: {_CONNECTOR}:VERSION"
     )
 
 

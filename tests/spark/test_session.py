@@ -72,11 +72,14 @@ def test_the_connector_is_added_to_the_packages_of_the_user(home: Path) -> None:
 
 def test_a_pyspark_that_was_not_tested_is_refused_by_its_versions(home: Path, monkeypatch) -> None:
     """A later PySpark is refused before its connector is looked for, unless one is named; an earlier one at once."""
-    monkeypatch.setattr(pyspark, "__version__", "4.3.0")
-    with pytest.raises(ConfigurationError, match=r"PySpark 4\.3\.0 .* pip install 'pyspark>=4\.0,<4\.3'"):
-        session._with_connector({})
+    for version in ("4.3.0", "4.2.1"):
+        monkeypatch.setattr(pyspark, "__version__", version)
+        with pytest.raises(ConfigurationError, match=rf"PySpark {version} .* pip install 'pyspark>=4\.0,<=4\.2\.0'"):
+            session._with_connector({})
     own = {"spark.jars.packages": f"{session._CONNECTOR}:4.3.0"}
     assert session._with_connector(own)["spark.jars.packages"] == own["spark.jars.packages"]
+    monkeypatch.setattr(pyspark, "__version__", "4.2.0")
+    assert session.connector_problem() is None
     monkeypatch.setattr(pyspark, "__version__", "3.5.8")
     with pytest.raises(ImportError, match=r"4\.0, 4\.1 and 4\.2, and this is 3\.5\.8"):
         runpy.run_path(str(ROOT / "spark_integration" / "__init__.py"))
