@@ -69,8 +69,8 @@ def _table(monitor: Monitor, width: int) -> Table:
         (
             name,
             view.state,
-            f"{view.batch_s:.1f}",
-            f"{view.rows_per_s:,.0f}",
+            "-" if view.batch is None else f"{view.batch_s:.1f}",
+            "-" if view.batch is None else f"{view.rows_per_s:,.0f}",
             "-" if view.lag is None else f"{view.lag:,}",
             f"{view.counts['published'] + view.counts['written']:,}",
             f"{view.quarantined:,}",

@@ -19,7 +19,7 @@ from processor.kafka.admin.admin import Admin
 from processor.topics.family import control_spec
 from processor.wire.control import SPARK
 from spark_integration.cli import run_command
-from spark_integration.cli.live_jobs import narrow_table
+from spark_integration.cli.live_jobs import _table, narrow_table
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.move import Move
 from spark_integration.pipeline import monitor
@@ -98,6 +98,16 @@ def test_a_row_of_status_fits_80_columns() -> None:
     assert first.startswith("a_long_name")
     assert second.split() == ["b", "new", "-", "-", "-", "0"]
     assert len(head) == len(first) == 80
+
+
+def test_a_job_without_figures_has_none() -> None:
+    """A job has seconds and rows a second once a micro-batch had rows, and no noughts before."""
+    monitor = Monitor()
+    monitor.set_state("depth", "running")
+    monitor.add_batch("depth", 0, 0, 0.0, 62.0)
+    console = Console(width=80, file=StringIO())
+    console.print(_table(monitor, 80))
+    assert console.file.getvalue().split()[-7:] == ["depth", "running", "-", "-", "-", "0", "0"]
 
 
 DASHBOARD = Path(__file__).parents[3] / "deploy/grafana/spark-pipeline.json"
