@@ -34,7 +34,7 @@ def check(
     from processor.errors import ConfigurationError  # noqa: PLC0415
     from processor.installation.settings_check import check_offline  # noqa: PLC0415
 
-    config = load(file or Path("sowstream.yaml"))
+    config = load(file or Path("sowstream.yaml"), file_argument="sowstream check FILE")
     report = check_offline(config)
     if not report.topics:
         raise ConfigurationError(config.no_topics)

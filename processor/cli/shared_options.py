@@ -75,7 +75,7 @@ def settings(config: Path | None, bootstrap: str | None, state_dir: Path | None 
     """
     from processor.config import load  # noqa: PLC0415
 
-    return load(config, bootstrap=bootstrap, state_dir=state_dir)
+    return load(config, bootstrap=bootstrap, state_dir=state_dir, file_argument="-c FILE")
 
 
 def reader_settings(config: Path | None, bootstrap: str | None) -> Config:

@@ -16,7 +16,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
-from processor.config.families import Families
+from processor.config.families import IN_PYTHON, Families
 from processor.config.gateway import GatewayConfig
 from processor.config.runtime import RuntimeConfig, TelemetryConfig, check_kafka
 from processor.config.secrets import hide_secrets
@@ -161,6 +161,7 @@ def load(
     bootstrap: str | None = None,
     state_dir: Path | None = None,
     topic_prefix: str | None = None,
+    file_argument: str = IN_PYTHON,
 ) -> Config:
     """Read the settings.
 
@@ -169,6 +170,7 @@ def load(
         bootstrap: replaces `kafka.bootstrap.servers`.
         state_dir: replaces `state_dir`.
         topic_prefix: the setting of this name, for a reader without a file; the file and the environment have priority.
+        file_argument: how the caller names a file, for errors.
 
     Raises:
         ConfigurationError: the file is missing or not YAML, or a setting is wrong; one line each.
@@ -181,7 +183,7 @@ def load(
     file = Path(path or "sowstream.yaml")
     tree: dict[str, Any] = {}
     if path is not None or file.exists():
-        tree = _read(file)
+        tree = _read(file, file_argument)
     if topic_prefix is not None:
         tree = {"topic_prefix": topic_prefix, **tree}
     config = _validated(tree, str(file) if tree else "the environment")
@@ -194,8 +196,8 @@ def load(
         flags["kafka"] = config.kafka | {"bootstrap.servers": bootstrap}
     if state_dir is not None:
         flags["state_dir"] = state_dir
-    config = config.model_copy(update=flags)
-    return config if path is not None or file.exists() else config.without_file(file.absolute())
+    is_absent = path is None and not file.exists()
+    return config.model_copy(update=flags).as_loaded(file.absolute() if is_absent else None, file_argument)
 
 
 def _validated(tree: dict[str, Any], place: str) -> Config:
@@ -209,13 +211,11 @@ def _validated(tree: dict[str, Any], place: str) -> Config:
         ) from None
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path, file_argument: str) -> dict[str, Any]:
     try:
         tree = parse(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(
-            f"{file}: {error.strerror}; name the settings file: -c FILE, in Python Client(NAME, FILE)"
-        ) from None
+        raise ConfigurationError(f"{file}: {error.strerror}; name the settings file: {file_argument}") from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{file}: not UTF-8 text, from byte {error.start} on") from None
     except yaml.YAMLError as error:

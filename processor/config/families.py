@@ -21,6 +21,9 @@ _SAME_AFTER_A_MOVE: Final = (
 )  # fmt: skip
 """Settings that say how the bytes of records, commands and keys are read: those of a moved topic are not rewritten."""
 
+IN_PYTHON: Final = "Client(NAME, FILE)"
+"""How a program names the settings file, for errors; a command has an option or an argument."""
+
 
 class Families(BaseSettings):
     """The families of topics: those that publishers write to, and those that are made of them."""
@@ -43,6 +46,7 @@ class Families(BaseSettings):
     """The queues over SOW topics."""
     _undescribed: Mapping[str, str] | None = PrivateAttr(default=None)
     _absent_file: Path | None = PrivateAttr(default=None)
+    _file_argument: str = PrivateAttr(default=IN_PYTHON)
     _described_rows: Mapping[str, TopicConfig] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="after")
@@ -298,24 +302,26 @@ class Families(BaseSettings):
         copy._undescribed, copy._described_rows = undescribed, rows or {}  # noqa: SLF001 - of its own class
         return copy
 
-    def without_file(self, file: Path) -> Self:
-        """A copy that names in its errors the settings file that was looked for."""
+    def as_loaded(self, absent_file: Path | None, file_argument: str) -> Self:
+        """A copy whose errors name the settings file that was looked for in vain, and how another one is named."""
         copy = self.model_copy()
-        copy._absent_file = file  # noqa: SLF001 - of its own class
+        copy._absent_file, copy._file_argument = absent_file, file_argument  # noqa: SLF001 - of its own class
         return copy
+
+    @property
+    def file_argument(self) -> str:
+        """How the caller names a settings file, such as `-c FILE`."""
+        return self._file_argument
 
     @property
     def no_topics(self) -> str:
         """The reason why there are no topics, and the remedy; the start of a message."""
         if self._absent_file is not None:
             return (
-                f"there is no settings file {self._absent_file}, and so there are no topics; name a file: -c FILE, in "
-                "Python Client(NAME, FILE)"
+                f"there is no settings file {self._absent_file}, and so there are no topics; name a file: "
+                f"{self._file_argument}"
             )
-        return (
-            "the settings name no topics; add a section `topics`, or name another file: -c FILE, in Python "
-            "Client(NAME, FILE)"
-        )
+        return f"the settings name no topics; add a section `topics`, or name another file: {self._file_argument}"
 
     def no_topic(self, name: str, names: list[str]) -> str:
         """The message of an error: no topic of this name is configured."""

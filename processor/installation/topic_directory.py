@@ -102,8 +102,8 @@ def with_described_topics(config: Config) -> Config:
     if entries is None:
         raise ConfigurationError(
             f"the settings name no topics, and Kafka at {config.kafka['bootstrap.servers']} has no topic directory "
-            f"({directory.topic}); name a settings file (-c FILE, in Python Client(NAME, FILE)), or run `sowstream "
-            "topics apply` with one" + _other_directories(admin)
+            f"({directory.topic}); name a settings file ({config.file_argument}), or run `sowstream topics apply` with "
+            "one" + _other_directories(admin)
         )
     return described_topics(config, entries)
 

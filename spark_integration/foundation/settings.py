@@ -177,7 +177,7 @@ def _settings(topic: str, config: Settings) -> TopicSettings:
     from processor.config.suggestions import explain  # noqa: PLC0415
 
     if isinstance(config, str | Path):
-        config = load(Path(config))
+        config = load(Path(config), file_argument="config=FILE")
     if isinstance(config, Config):
         made = _made(
             config.root(topic), config.topic(topic), config.schema_registry, config.kafka, config.application_id

@@ -140,7 +140,7 @@ class PipelineSettings:
         jobs, wrong = _jobs(home, top.jobs, lines)
         problems = [problem for own in wrong.values() for problem in own]
         try:
-            topics = load_topics(home / top.settings)
+            topics = load_topics(home / top.settings, file_argument=f"`settings: FILE` in {file}")
         except ConfigurationError as error:
             if not problems:
                 raise

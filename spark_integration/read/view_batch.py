@@ -242,7 +242,7 @@ def view_batch(
     from processor.config import load  # noqa: PLC0415 - on the driver only
     from processor.errors import unknown_name  # noqa: PLC0415
 
-    loaded = load(Path(config)) if isinstance(config, str | Path) else config
+    loaded = load(Path(config), file_argument="config=FILE") if isinstance(config, str | Path) else config
     if view not in loaded.views:
         raise ConfigurationError(unknown_name("view", view, list(loaded.views)))
     section = loaded.views[view]

@@ -31,7 +31,24 @@ def test_a_missing_settings_file_is_named(offline: Cli, command: tuple[str, ...]
     done = offline(*command)
     assert done.returncode == 2
     assert f"there is no settings file {offline.settings}" in done.stderr
-    assert "-c FILE" in done.stderr
+    assert "name a file: -c FILE" in done.stderr
+    assert "Client(" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (("check", "no.yaml"), "sowstream check FILE"),
+        (("check",), "sowstream check FILE"),
+        (("get", "orders", "7", "-c", "no.yaml"), "-c FILE"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_words_of_the_command(offline: Cli, command: tuple[str, ...], names: str):
+    """The error of a settings file that is not there names what the command takes: `check` has no `-c`."""
+    offline.settings.unlink()
+    done = offline(*command)
+    assert done.returncode == 2
+    assert f".yaml: No such file or directory; name the settings file: {names}\n" in done.stderr
 
 
 def test_a_name_that_kafka_cannot_have_is_explained_in_words(offline: Cli):
