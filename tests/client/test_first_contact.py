@@ -101,9 +101,9 @@ class TestKeys:
         """The records of a view stay as they are after `close`, and its text shows that they change no more."""
         family.sow("7", {"id": 7, "qty": 1})
         view = client.view(family.name)
-        assert repr(view) == "<View with 1 records>"
+        assert repr(view) == "<View with 1 record>"
         view.close()
-        assert (repr(view), view[7], view.refresh()) == ("<View with 1 records, closed>", {"id": 7, "qty": 1}, [])
+        assert (repr(view), view[7], view.refresh()) == ("<View with 1 record, closed>", {"id": 7, "qty": 1}, [])
 
     def test_publishers_take_the_keys_that_get_takes(self, family: Family, client: Client) -> None:
         """The Kafka key of each command is the text of the key; a value that is no key is refused, and nothing sent."""

@@ -130,12 +130,15 @@ class TestPublishing:
         assert sum(map(len, published(family).values())) == 4
 
     def test_values_of_other_types_are_replaced_by_the_hook(self, family: Family) -> None:
-        """`default` makes values of those that JSON does not write; without it these are refused with their type."""
+        """`default` replaces values that JSON does not write; without it they are refused with type and remedy."""
         day, number = datetime(2026, 11, 28, tzinfo=UTC), uuid.UUID(int=7)
         record = {"id": 1, "at": [day], "in": {"uuid": number}}
         with Client("plain", family.config) as client:
-            with pytest.raises(RecordRejected, match="datetime"):
+            with pytest.raises(RecordRejected, match=r"/at/0: datetime is not a.*Client\(NAME, default=str\)"):
                 client.publish(family.name, record)
+            with pytest.raises(RecordRejected, match="nan is not a JSON value") as caught:
+                client.publish(family.name, {"id": 1, "qty": float("nan")})
+            assert "default=" not in str(caught.value)
             client.publish(family.name, Order(5, 2))
             client.publish(family.name, Model(id=6))
         with Client("hook", family.config, default=str) as client:

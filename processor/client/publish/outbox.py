@@ -223,6 +223,13 @@ def plain_value(value: Any, default: Default | None, levels: int = _LEVELS_MAX) 
     return value if default is None else plain_value(_replaced(value, default), default, below)
 
 
+def is_plain(value: Any) -> bool:
+    """Return whether a value needs no function that replaces parts of it; arguments as `plain_value`."""
+    others: list[Any] = []
+    plain_value(value, others.append)
+    return not others
+
+
 def _replaced(value: Any, default: Default) -> Any:
     """The value that `default` returns.
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 
 from processor.client.publish.deleting import Selection
-from processor.client.publish.outbox import PLAIN, PublishOptions, plain_value
+from processor.client.publish.outbox import PLAIN, PublishOptions, is_plain, plain_value
 from processor.client.publish.publish_many import ManyRecords
 from processor.errors import RecordRejected
 
@@ -77,7 +77,13 @@ class PublishCalls:
             except RecordRejected:
                 # Only now: most records have nothing to replace, and a message type may write what JSON does not.
                 data = plain_value(data, self._default)
-        return sender.send(command, topic, data, text, options)
+        try:
+            return sender.send(command, topic, data, text, options)
+        except RecordRejected as error:
+            if self._default is not None or is_plain(data):
+                raise
+            remedy = "or give the client a function that replaces such values, as Client(NAME, default=str)"
+            raise RecordRejected(error.reason, f"{error.detail}, {remedy}") from None
 
     def _key_text(self, topic: str, key: Value) -> str:
         """The SOW key of a value, as `Client.get` has it."""
