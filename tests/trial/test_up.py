@@ -94,7 +94,7 @@ def test_refusals_name_the_remedy(tmp_path: Path, unique: str, taken_port: int) 
     with_settings(tmp_path, nobody, unique, gateway={"listen": f"127.0.0.1:{taken_port}"})
     done = run("up", directory=tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "choose another address with --listen HOST:PORT, or leave it out with --no-gateway" in done.stderr
+    assert "Another `sowstream up` may run there; choose another address with --listen HOST:PORT" in done.stderr
     with_settings(tmp_path, nobody, unique, kafka={"bootstrap.servers": nobody, "security.protocol": "SSL"})
     done = run("up", "--no-gateway", directory=tmp_path)
     assert done.returncode == 2

@@ -144,8 +144,9 @@ class _Up:
                 probe.bind((host, port))
             except OSError as error:
                 raise Stop(
-                    f"the gateway cannot listen at {self._config.gateway.listen}: {error.strerror}; choose another "
-                    "address with --listen HOST:PORT, or leave it out with --no-gateway"
+                    f"the gateway cannot listen at {self._config.gateway.listen}: {error.strerror}. Another "
+                    "`sowstream up` may run there; choose another address with --listen HOST:PORT, or leave it out "
+                    "with --no-gateway"
                 ) from None
         return True
 
