@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from processor.cli.output import data, inform, require_all, take_each
+from processor.cli.output import counted, data, inform, require_all, take_each
 from processor.cli.shared_options import Bootstrap, ConfigFile, settings
 
 if TYPE_CHECKING:
@@ -78,4 +78,4 @@ def _print(message: QueueMessage) -> None:
 def _counts(counts: Mapping[str, int]) -> str:
     """The fates of messages as a line for people."""
     shown = [f"{counts[fate]:,} {words}" for fate, words in _FATES.items() if counts.get(fate)]
-    return f"{counts.get('delivered', 0):,} messages" + (f" ({', '.join(shown)})" if shown else "")
+    return counted(counts.get("delivered", 0), "message") + (f" ({', '.join(shown)})" if shown else "")

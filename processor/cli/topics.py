@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import AsJson, data, inform, records_read, table
+from processor.cli.output import AsJson, counted, data, inform, records_read, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, TopicArgument, settings
 
 if TYPE_CHECKING:
@@ -150,11 +150,11 @@ def heal(
         healed = healing.run(dry_run=dry_run)
     more = " There are more: memory is for so many at a time." if dry_run and healed.has_more else ""
     if dry_run:
-        inform(f"{healed.keys:,} keys of {topic} would be healed.{more}")
+        inform(f"{counted(healed.keys, 'key')} of {topic} would be healed.{more}")
         raise typer.Exit(1 if healed.keys else 0)
     for key, problem in healed.problems.items():
         inform(f"{key}: not healed: {problem}")
-    inform(f"{healed.keys - len(healed.problems):,} keys of {topic} healed, {len(healed.problems):,} left.")
+    inform(f"{counted(healed.keys - len(healed.problems), 'key')} of {topic} healed, {len(healed.problems):,} left.")
     if healed.problems:
         raise typer.Exit(1)
 
@@ -371,7 +371,7 @@ def _report(wrong: list[Problem], *, as_json: bool = False) -> None:
         names = ("severity", "topic", "what", "to_do") if as_json else ()
         table(("", "topic", "what is wrong", "what to do"), wrong, names=names)
     if refused := sum(problem.severity == "refuse" for problem in wrong):
-        inform(f"{refused} problems, {len(wrong) - refused} warnings.")
+        inform(f"{counted(refused, 'problem')}, {counted(len(wrong) - refused, 'warning')}.")
         raise typer.Exit(1)
     if wrong:
-        inform(f"{len(wrong)} warnings.")
+        inform(f"{counted(len(wrong), 'warning')}.")
