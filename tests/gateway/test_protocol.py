@@ -166,6 +166,19 @@ def test_a_window_scrolls_by_replace(memory_world):
     client.close()
 
 
+def test_the_number_of_rows_comes_with_the_answer_to_a_replace(memory_world):
+    """A filter that leaves the records of a window where they are changes the number of rows at once."""
+    for key in range(6):
+        memory_world.put(key, qty=key)
+    client = memory_world.connect()
+    sub = client.subscribe("sow_and_delta_subscribe", "orders", options={"order_by": "/qty", "top_n": 3})
+    client.until(lambda: sub in client.ready)
+    assert client.ask("replace", sub=sub, filter="/qty < 4")["status"] == "success"
+    client.ask("ping")
+    assert [m["rows"][sub] for m in client.messages if sub in m.get("rows", {})] == [6, 4]
+    client.close()
+
+
 def test_what_begins_again_has_the_request_that_replaced_the_first(memory_world):
     """A subscription that was replaced has its new filter and options also where the view is built again."""
     for key in range(4):

@@ -157,8 +157,12 @@ class Session:
         await self._subscriptions.subscribe(request)
 
     async def replace(self, request: Request) -> None:
-        """Change the filter or the options of a subscription in one step."""
+        """Change the filter or the options of a subscription in one step; its number of rows comes with the answer."""
         self.succeed(request.id, **await self._subscriptions.replace(request))
+        rows: dict[str, int] = {}
+        self._add_rows({request.required("sub"): None}, rows)
+        if rows:  # Its messages have it too, but there are none if the same records are in the window.
+            self._control.append(frame_of((), (), {}, rows))
 
     def unsubscribe(self, request: Request) -> None:
         """End a subscription."""

@@ -35,7 +35,7 @@ const ordered = ({ path, isFalling }) => ({ path, isFalling, text: `${path === K
 const gridOf = (element, options) => globalThis.agGrid.createGrid(element, { rowHeight: 28, headerHeight: 32, animateRows: false, ...options });
 
 export class Grid {
-  #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null; #restsUntil = 0;
+  #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null; #restsUntil = 0; #query = null;
 
   /** The live window of the query; null before the first one. */
   window = null;
@@ -122,9 +122,6 @@ export class Grid {
     requestAnimationFrame(next);
   }
 
-  /** Scroll to the first row. */
-  toTop() { if (this.window?.total) this.api.ensureIndexVisible(0, 'top'); }
-
   #look() {
     this.#restsUntil = 0; // What scrolls into sight does not wait.
     const [first, last] = [this.api.getFirstDisplayedRowIndex(), this.api.getLastDisplayedRowIndex()];
@@ -133,12 +130,15 @@ export class Grid {
   }
 
   #paint() {
-    const { first, rows, total } = this.window;
+    const { first, rows, total, query } = this.window;
     if (this.api.getEditingCells().length) return; // No row moves away below an edit.
     if (this.#learnt !== rows) for (const row of rows) this.learn(row.record);
     this.#learnt = rows;
     if (this.#isNew) this.#define();
     if (total !== undefined && this.api.getDisplayedRowCount() !== total) this.api.setRowCount(total, true);
+    // Another query begins at its first row, unless the user has scrolled since it was asked.
+    if (this.#query !== query && first === 0 && total) this.api.ensureIndexVisible(0, 'top');
+    this.#query = query;
     const from = Math.max(0, this.api.getFirstDisplayedRowIndex());
     const to = this.api.getLastDisplayedRowIndex();
     for (const [at, node] of this.#painted) {

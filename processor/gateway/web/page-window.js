@@ -27,9 +27,10 @@ export class LiveWindow {
     this.#open();
   }
 
-  /** The picture: the index of its first row, and its rows as `{key, record, version}`. */
+  /** The picture: the index of its first row, its rows as `{key, record, version}`, and the query that it answers. */
   first = 0;
   rows = [];
+  query = null;
 
   /** The number of records that match; undefined before the first answer. */
   total;
@@ -105,7 +106,7 @@ export class LiveWindow {
   }
 
   #place({ skip, top }, rows, wanted) {
-    [this.first, this.#pictured] = [skip, wanted];
+    [this.first, this.#pictured, this.query] = [skip, wanted, this.#query];
     this.rows = rows.map(({ sow_key: key, data: record, version }) => ({ key, record, version }));
     this.#places = new Map(this.rows.map((row) => [row.key, row.record]));
     const end = skip + rows.length;

@@ -223,7 +223,6 @@ async function ask({ order } = {}) {
     const isOther = filter !== window.filter;
     await window.replace({ filter, order: order ?? window.order });
     Object.assign(state.view, texts);
-    state.grid.toTop();
     keepLink();
     if (isOther) retotal();
   } catch (error) { fail(error); }
