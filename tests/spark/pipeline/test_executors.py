@@ -29,7 +29,7 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(3600)]
 
 MASTER = "local-cluster[2,1,1024]"
 ROOT = Path(__file__).parents[3]
@@ -82,7 +82,7 @@ class Cluster:
         words = [word for name, text in conf.items() for word in ("--conf", f"{name}={text}")]
         done = subprocess.run(
             [str(self.home / "bin" / "spark-submit"), "--master", master, *words, *program],
-            env=self.environment, capture_output=True, text=True, timeout=1500, check=False, stdin=subprocess.DEVNULL,
+            env=self.environment, capture_output=True, text=True, timeout=3000, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
