@@ -254,3 +254,8 @@ def unknown_name(noun: str, name: str, names: list[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(names)) or 'none'}"
     return f"there is no {noun} {name!r}; {hint}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, for messages: `1 record`, `2,000 records`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from processor.cli.output import AsJson, counted, data, inform, table
+from processor.cli.output import AsJson, data, inform, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings
+from processor.errors import counted
 
 
 def check(

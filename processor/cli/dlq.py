@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias
 
 import typer
 
-from processor.cli.output import counted, data, inform, table
+from processor.cli.output import data, inform, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, settings
+from processor.errors import counted
 from processor.wire.subscriber_headers import iso
 
 if TYPE_CHECKING:

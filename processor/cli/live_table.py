@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from processor.cli.output import counted
 from processor.codec.json_value import to_json_line
+from processor.errors import counted
 from processor.filter.evaluation import NO_METADATA
 from processor.merge import apply_delta
 from processor.subscriptions.request.record_order import SortOrder

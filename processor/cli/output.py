@@ -67,11 +67,6 @@ def inform(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun: `1 record`, `2,000 records`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for programs.")]
 
 

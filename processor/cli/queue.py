@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from processor.cli.output import counted, data, inform, require_all, take_each
+from processor.cli.output import data, inform, require_all, take_each
 from processor.cli.shared_options import Bootstrap, ConfigFile, settings
+from processor.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
-from processor.cli.output import AsJson, counted, data, inform, records_read, require_all, table, take_each
+from processor.cli.output import AsJson, data, inform, records_read, require_all, table, take_each
 from processor.cli.shared_options import ConfigFile, ReaderBootstrap, ReaderTopic, reader_settings
+from processor.errors import counted
 from processor.wire.subscriber_headers import iso
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from processor.cli.output import AsJson, counted, data, inform, records_read, table
+from processor.cli.output import AsJson, data, inform, records_read, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, StateDir, settings, topic_names
+from processor.errors import counted
 from processor.wire.subscriber_headers import iso
 
 if TYPE_CHECKING:

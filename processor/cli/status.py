@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import counted, data, inform, table
+from processor.cli.output import data, inform, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, TopicArgument, settings
 from processor.cli.worker import elsewhere
+from processor.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

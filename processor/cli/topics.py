@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from processor.cli.output import AsJson, counted, data, inform, records_read, table
+from processor.cli.output import AsJson, data, inform, records_read, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, TopicArgument, settings
+from processor.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

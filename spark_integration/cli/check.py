@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from processor.cli.output import data, inform
-from processor.errors import ConfigurationError, Stop
+from processor.errors import ConfigurationError, Stop, counted
 from spark_integration.cli.pipeline_file import PipelineFile, pipeline_settings
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check(
                     data(line)
                     problems += 1
     if problems:
-        inform(f"{problems} problem{'' if problems == 1 else 's'}.")
+        inform(f"{counted(problems, 'problem')}.")
         raise typer.Exit(1)
     inform("Nothing stands in the way.")
 

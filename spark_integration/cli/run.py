@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from processor.cli.output import data, inform, table
+from processor.errors import counted
 from spark_integration.cli.check import refuse_problems
 from spark_integration.cli.pipeline_file import (
     Once,
@@ -88,8 +89,7 @@ def status(
             inform(f"{job.name}: {job.state}: {job.why}")
         for name, count in sorted(job.totals.items()):
             if name.startswith("quarantined."):
-                rows = "1 row" if count == 1 else f"{count:,} rows"
-                inform(f"{job.name}: {rows} in the quarantine: {name.removeprefix('quarantined.')}")
+                inform(f"{job.name}: {counted(count, 'row')} in the quarantine: {name.removeprefix('quarantined.')}")
     if any(job.state in _BAD for job in jobs):
         raise typer.Exit(1)
 

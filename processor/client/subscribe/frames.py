@@ -9,7 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from processor.codec.json_value import to_json_line
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -103,11 +103,6 @@ def _is_number(value: Value) -> bool:
     return type(value) is int or (type(value) is float and isfinite(value))
 
 
-def counted(records: int) -> str:
-    """The number of records, in words: `1 record`, `2,000 records`."""
-    return f"{records:,} record{'' if records == 1 else 's'}"
-
-
 def html_table(records: Mapping[str, Value]) -> str:
     """The first records as an HTML table, with their number; texts are escaped."""
     shown = list(islice(records.items(), _ROWS_SHOWN))
@@ -120,7 +115,7 @@ def html_table(records: Mapping[str, Value]) -> str:
         f"<tr><th>{html.escape(key)}</th>{''.join(_cell(record, name) for name in columns)}</tr>"
         for key, record in shown
     )
-    counts = counted(len(records)) + (f", {len(shown)} shown" if len(shown) < len(records) else "")
+    counts = counted(len(records), "record") + (f", {len(shown)} shown" if len(shown) < len(records) else "")
     if len(names) > len(columns):
         counts += f"; {len(columns)} of {len(names)} fields"
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{counts}</p>"

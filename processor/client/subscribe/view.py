@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from processor.client.subscribe.frames import Frame, Table, arrow_table, counted, html_table, pandas_frame
+from processor.client.subscribe.frames import Frame, Table, arrow_table, html_table, pandas_frame
 from processor.client.subscribe.subscription import Subscription
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, counted
 from processor.merge import apply_delta, diff, strictly_equal
 from processor.record import Value
 from processor.subscriptions import Message
@@ -141,7 +141,9 @@ class View(Mapping[str, Value]):
         return pandas_frame(self.items(), key_column)
 
     def __repr__(self) -> str:
-        return f"<View with {counted(len(self._records))}{', closed' if self._subscription.is_closed else ''}>"
+        return (
+            f"<View with {counted(len(self._records), 'record')}{', closed' if self._subscription.is_closed else ''}>"
+        )
 
     def _repr_html_(self) -> str:
         """The first records as a table, for notebooks."""

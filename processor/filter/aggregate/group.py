@@ -348,14 +348,6 @@ class _OfValues(_KeepingState):
     def __init__(self, function: Function) -> None:
         self._extreme = ExtremeOfValues(is_greatest=function == "MAX")
 
-    def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
-        if type(old) is int and type(new) is int:
-            if old != new:
-                self._extreme.remove(old)
-                self._extreme.add(new)
-        else:
-            super().replace(old, old_place, new, place)
-
     @property
     def values_kept(self) -> int:
         return self._extreme.kept
