@@ -19,6 +19,7 @@ from processor.merge import apply_delta
 from processor.subscriptions.request.record_order import SortOrder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Self
 
     from processor.client import Message
@@ -99,14 +100,23 @@ class Sheet:
 class LiveTable:
     """The sheet on a terminal, drawn a few times a second by a thread of its own."""
 
-    def __init__(self, console: Console, title: str, order: SortOrder | None = None) -> None:
+    def __init__(
+        self,
+        console: Console,
+        title: str,
+        order: SortOrder | None = None,
+        *,
+        matching: Callable[[], int | None] = lambda: None,
+    ) -> None:
         """Make one; entering it begins to draw.
 
         Args:
             console: where.
             title: what stands above.
             order: how the rows are sorted; None: by key.
+            matching: returns the number of records that match, drawn or not; None: not known. Called by the thread.
         """
+        self._matching = matching
         self._sheet = Sheet(SortOrder(None) if order is None else order)
         self._title = title
         self._console = console
@@ -132,10 +142,17 @@ class LiveTable:
         now_s = time.monotonic()
         with self._lock:
             self._sheet.forget(now_s - _BRIGHT_S)
-            return picture(self._sheet, self._title, rows_of_terminal(self._console), now_s - self._began_s)
+            rows_max, elapsed_s = rows_of_terminal(self._console), now_s - self._began_s
+            return picture(self._sheet, self._title, rows_max, elapsed_s, self._matching())
 
 
-def picture(sheet: Sheet, title: str, rows_max: int | None = None, elapsed_s: float | None = None) -> RenderableType:
+def picture(
+    sheet: Sheet,
+    title: str,
+    rows_max: int | None = None,
+    elapsed_s: float | None = None,
+    matching: int | None = None,
+) -> RenderableType:
     """Draw the sheet: fields that changed within the last second are bright.
 
     Args:
@@ -143,20 +160,21 @@ def picture(sheet: Sheet, title: str, rows_max: int | None = None, elapsed_s: fl
         title: the title above the table.
         rows_max: the limit of rows; None: no limit.
         elapsed_s: time since the first message; None: a finished query.
+        matching: the number of records that match, in the sheet or not; None: not known.
     """
     rows = sheet.rows()
-    columns = list(dict.fromkeys(name for _, record in rows[:rows_max] for name in _fields(record)))
+    total = max(len(rows), matching or 0)
+    rows = rows[:rows_max]
+    columns = list(dict.fromkeys(name for _, record in rows for name in _fields(record)))
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     for name in columns:
         table.add_column(Text(name), overflow="ellipsis", max_width=_CELL_CHARACTERS, no_wrap=True)
-    for key, record in rows[:rows_max]:
+    for key, record in rows:
         fields = _fields(record)
         table.add_row(*(_cell(fields, name, is_bright=(key, name) in sheet.moved_s) for name in columns))
-    below = counted(len(rows), "record")
+    below = counted(total, "record") if len(rows) == total else f"{len(rows):,} of {counted(total, 'record')}"
     if elapsed_s is not None:
         below += f", {counted(sheet.messages, 'message')} in {elapsed_s:.0f} s"
-    if rows_max is not None and len(rows) > rows_max:
-        below += f"; {len(rows) - rows_max:,} not shown"
     return Group(table, Text(below, style="dim"))
 
 

@@ -313,7 +313,7 @@ def _draw_live(client: Client, topic: str, asked: dict[str, Any], count: int | N
     messages = client.sow_and_delta_subscribe(topic, **asked)
     title = topic if asked["filter"] is None else f"{topic} where {asked['filter']}"
     order = None if asked["order_by"] is None else SortOrder(asked["order_by"])
-    with LiveTable(console, title, order) as live:
+    with LiveTable(console, title, order, matching=lambda: messages.matching) as live:
         return take_each(messages, live.take, count)
 
 

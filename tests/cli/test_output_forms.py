@@ -131,11 +131,13 @@ def test_log_lines_obey_no_color(monkeypatch: pytest.MonkeyPatch, variable: str,
     assert ("\x1b[" in str(line)) is colours
 
 
-def drawn(sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = None) -> list[str]:
+def drawn(
+    sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = None, matching: int | None = None
+) -> list[str]:
     """The lines drawn on a terminal of 80 columns."""
     console = Console(width=80, color_system=None)
     with console.capture() as captured:
-        console.print(picture(sheet, "orders", rows_max, elapsed_s))
+        console.print(picture(sheet, "orders", rows_max, elapsed_s, matching))
     return [line.strip() for line in captured.get().splitlines() if line.strip()]
 
 
@@ -177,11 +179,12 @@ def test_an_oof_removes_its_row():
 
 
 def test_rows_stand_in_the_order_asked_for():
-    """Rows are sorted in the order of the subscription; those without room are counted."""
+    """Rows are sorted in the order of the subscription; a part of those that match is counted as one."""
     records = [Message("sow", "orders", str(n), {"id": n, "px": n % 3}) for n in range(5)]
     sheet = told(*records, order="/px DESC,/id")
     assert [key for key, _ in sheet.rows()] == ["2", "1", "4", "0", "3"]
-    assert drawn(sheet, 3, 1.0)[-1] == "5 records, 5 messages in 1 s; 2 not shown"
+    assert drawn(sheet, 3, 1.0)[-1] == "3 of 5 records, 5 messages in 1 s"
+    assert drawn(sheet, 9, 1.0, 3_000)[-1] == "5 of 3,000 records, 5 messages in 1 s"
     assert drawn(sheet)[-1] == "5 records"
 
 

@@ -187,3 +187,16 @@ def test_a_live_table_on_a_terminal(shop: Cli, unique: str):
     finally:
         terminal.process.kill()
         terminal.process.wait()
+
+
+def test_a_live_table_counts_the_records_that_it_does_not_show(shop: Cli, unique: str):
+    """A table of fewer rows than there are records says how many match, also after one comes that it does not show."""
+    terminal = Terminal(shop, "subscribe", unique, "--table", "--filter", "/qty > 10", "--top-n", "1")
+    try:
+        terminal.until("1 of 2 records")
+        write(shop, f"{unique}.sow", "9", {"id": 9, "qty": 40}, version="1")
+        terminal.until("1 of 3 records")
+        assert terminal.end() == 0
+    finally:
+        terminal.process.kill()
+        terminal.process.wait()

@@ -77,6 +77,22 @@ def test_a_subscription_delivers_the_snapshot_and_then_deltas(world, client):
     subscription.close()
 
 
+def test_a_window_says_how_many_records_match(world, client):
+    """A window of two has the number of all records that match, also when it has changed; without one it is None."""
+    for key in range(5):
+        world.put(key, qty=key)
+    window = client.sow_and_delta_subscribe("orders", "/qty > 0", order_by="/qty", top_n=2, timeout_s=30)
+    assert [next(window).command for _ in range(4)] == ["group_begin", "sow", "sow", "group_end"]
+    assert window.matching == 4
+    world.put(9, qty=0.5)
+    next(window)
+    assert window.matching == 5
+    window.close()
+    with client.sow_and_delta_subscribe("orders", timeout_s=30) as everything:
+        next(everything)
+        assert everything.matching is None
+
+
 def test_a_subscription_resumes_after_a_lost_connection(world, client):
     """After a lost connection a subscription goes on with what changed, without a snapshot."""
     world.put(1, qty=20)

@@ -105,6 +105,13 @@ class EngineFeed(TopicFeed[SubscriptionSpec]):
         """True if all messages were delivered and no more will come."""
         return self.is_live and not any(request.live for request in self._wanted.values())
 
+    @property
+    def matching(self) -> int | None:
+        """Of the window of its one subscription, the number of records that match; asked on any thread."""
+        running = list(self._running.values())
+        window = running[0].window if len(running) == 1 else None
+        return None if window is None else len(window.places.sort_keys)
+
     def fetch(self, wait_s: float) -> list[Message]:
         """Do one turn."""
         try:

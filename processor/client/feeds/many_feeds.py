@@ -65,6 +65,11 @@ RequestT_contra = TypeVar("RequestT_contra", bound=FeedRequest, contravariant=Tr
 class TopicFeed(MessageSource, Protocol[RequestT_contra]):
     """A source of the messages of one topic, for one or several subscriptions."""
 
+    @property
+    def matching(self) -> int | None:
+        """Of the window of its one subscription, the number of records that match, in it or not; None: not known."""
+        return None
+
     def add(self, request: RequestT_contra, sub_id: str | None) -> str:
         """Add a subscription; returns its name in messages.
 

@@ -58,12 +58,23 @@ class GatewayRequest:
 class _Served:
     """A subscription, and where it stands with the gateway."""
 
-    __slots__ = ("again_s", "attempts", "bookmark", "is_accepted", "is_catching_up", "name", "request", "until_s")
+    __slots__ = (
+        "again_s",
+        "attempts",
+        "bookmark",
+        "is_accepted",
+        "is_catching_up",
+        "matching",
+        "name",
+        "request",
+        "until_s",
+    )
 
     def __init__(self, name: str, request: GatewayRequest) -> None:
         self.name = name
         self.request = request
         self.bookmark: str | None = None
+        self.matching: int | None = None
         self.attempts = 0
         self.again_s = 0.0
         self.lose()
@@ -119,6 +130,12 @@ class GatewayFeed(TopicFeed[GatewayRequest]):
     def is_over(self) -> bool:
         """True if no more messages will come."""
         return not self._served and not self._waiting and self._failure is None
+
+    @property
+    def matching(self) -> int | None:
+        """Of the window of its one subscription, the number of records that match; asked on any thread."""
+        served = list(self._served.values())
+        return served[0].matching if len(served) == 1 else None
 
     def fetch(self, wait_s: float) -> list[Message]:
         """Do one turn.
@@ -237,6 +254,9 @@ class GatewayFeed(TopicFeed[GatewayRequest]):
         for request_id, bookmark in fields.get("bookmarks", {}).items():
             if request_id in self._asked:
                 self._asked[request_id].bookmark = bookmark
+        for request_id, count in fields.get("rows", {}).items():
+            if request_id in self._asked:
+                self._asked[request_id].matching = count
 
     def _answer(self, request_id: str, answer: dict[str, Any], *, is_success: bool) -> None:
         """Note that a subscription was accepted, refused or ended."""

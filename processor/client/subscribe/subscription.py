@@ -63,6 +63,11 @@ class Subscription(Stream):
     def __repr__(self) -> str:
         return f"<Subscription {self._label}{' closed' if self._is_closed else ''}>"
 
+    @property
+    def matching(self) -> int | None:
+        """Of the window of its one subscription, the number of records that match, in it or not; None: not known."""
+        return self._topic_feed.matching
+
     def add(
         self,
         filter: str | None = None,  # noqa: A002 - AMPS' name
