@@ -181,6 +181,19 @@ def test_the_grid_shows_records_as_they_change(page, world):
     shot(page, "dark")
 
 
+def test_a_number_that_flashes_keeps_its_arrow(page, world):
+    """The arrow stays while its cell flashes, also if another cell changes; a number in a column of texts has one."""
+    page.evaluate("window.sowstreamPage.grid.api.setGridOption('cellFlashDuration', 600_000)")
+    flashing = ".ag-cell-data-changed"
+    world.put("0000", **order(0, qty=4711))
+    page.wait_for_selector(f"{cell(0, '/qty')}{flashing}.up")
+    for state in (5, 7):
+        world.put("0000", **order(0, qty=4711, state=state))
+        until_text(page, 0, "/state", str(state))
+    page.wait_for_selector(f"{cell(0, '/state')}{flashing}.up")
+    assert page.locator(f"{cell(0, '/qty')}{flashing}.up").count() == 1
+
+
 def test_rows_are_drawn_on_a_machine_that_is_slow(context, world):
     """A page whose drawing takes seconds shows its rows and their updates nevertheless."""
     slow = context.new_page()
@@ -464,12 +477,17 @@ def test_a_csv_has_the_records_of_the_query(page, world):
 
 def test_a_record_has_its_fields_and_its_last_updates(page, world):
     """Space opens a record, with the updates that were seen of it, and each with what its publisher said."""
+    page.click(cell(2, "/id"))
+    page.keyboard.press("Space")
+    page.wait_for_function("document.querySelector('#record [data-part=state]').textContent === 'version 1'")
+    assert page.is_hidden("#record h3")
     world.put("0001", **order(1, qty=1))
     until_text(page, 1, "/qty", "1")
     page.click(cell(1, "/id"))
     page.keyboard.press("Space")
     updates = "document.querySelector('#record [data-part=updates]').textContent"
     page.wait_for_function(f"{updates}.includes('qty = 1')")
+    assert page.is_visible("#record h3")
     assert linked(page)["record"] == "0001"
     headers = {"correlation_id": b"ticket-7", "trader": b"Ann"}
     world.gateway.call(lambda: world.feeds["orders"].write("0001", order(1, qty=2), **headers))

@@ -43,6 +43,12 @@ export const filterPath = (path) => '/' + parts(path).map((part) => (/^\w+$/.tes
 export const quoted = (text) => `'${text.replace(/[\\']/g, '\\$&')}'`;
 export const shownText = (value) => (value === undefined || value === null ? '' : typeof value === 'string' ? value : stringify(value));
 
+/** `up` for a number that rose, `down` for one that fell; undefined for all else. */
+export function moveOf(before, now) {
+  if (kindOf(before) !== 'number' || kindOf(now) !== 'number') return undefined;
+  return [, 'up', 'down'].at(Math.sign(new Decimal(shownText(now)).compare(shownText(before))));
+}
+
 /** The digits behind the point of a number that is written without an exponent; 0 for all else. */
 export const decimalsOf = (text) => Math.max(0, (PLAIN_NUMBER.exec(text)?.[3] ?? '').length - 1);
 

@@ -1,5 +1,5 @@
 // The grids of the page, by AG Grid Community: the one of a topic over a live window, which fills the places in sight, and the operators' one.
-import { decimalsOf, filterPath, formatted, isName, KEY, leaves, shownKind, shownText, typed } from './page-cells.js';
+import { decimalsOf, filterPath, formatted, isName, KEY, leaves, moveOf, shownKind, shownText, typed } from './page-cells.js';
 import { clock, element } from './page-record.js';
 
 const BLOCK_ROWS = 500;
@@ -161,9 +161,9 @@ export class Grid {
     const isSame = before.key === row.key;
     if (isSame && before.record === record && before.version === version) return;
     const data = rowOf({ key: row.key, record, version });
-    for (const [path, { kind }] of isSame ? this.#fields : []) {
-      const [old, now] = [before.texts[path], data.texts[path]];
-      if (kind === 'number' && old && now && old !== now) data.moves[path] = Number(now) > Number(old) ? 'up' : 'down';
+    if (isSame) data.moves = before.moves; // A cell that still flashes keeps its arrow.
+    for (const path of isSame ? this.#fields.keys() : []) {
+      if (before.texts[path] !== data.texts[path]) data.moves[path] = moveOf(before.values[path], data.values[path]);
     }
     if (isSame) node.updateData(data); // Its changed cells flash.
     else node.setData(data);

@@ -85,7 +85,9 @@ export class RecordPanel {
     $('delete').disabled = this.version === undefined; // Nobody deletes what he has not seen.
     this.#show('state', record ? `version ${view.version(this.key)}` : isRead ? 'There is no such record any more.' : 'is read');
     this.#show('fields', ...[...leaves(record ?? {})].map(([path, value]) => element('tr', {}, element('th', {}, path.slice(1)), element('td', {}, text(value)))));
-    this.#show('updates', ...(this.#updates.get(this.key) ?? []).map(({ message, removed }) => {
+    const updates = this.#updates.get(this.key) ?? [];
+    this.#root.querySelector('h3').hidden = !updates.length;
+    this.#show('updates', ...updates.map(({ message, removed }) => {
       const sets = message.delta ? [...leaves(message.data)].filter(([path]) => !names.includes(path)).map(([path, value]) => `${path.slice(1)} = ${text(value)}`) : ['whole record'];
       const sender = [...Object.entries(message.headers ?? {}).map(([name, value]) => `${name}: ${value}`), message.correlation_id ?? ''].filter(Boolean);
       const words = [...sets, ...(removed ?? []).map((path) => `${path.slice(1)} removed`)].join(', ');

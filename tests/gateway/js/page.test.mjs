@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { formatted, typed } from '../../../processor/gateway/web/page-cells.js';
+import { formatted, moveOf, typed } from '../../../processor/gateway/web/page-cells.js';
 import { deskLink, readDesk, readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
 import { forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from '../../../processor/gateway/web/page-queries.js';
 import { LiveWindow } from '../../../processor/gateway/web/page-window.js';
@@ -84,6 +84,15 @@ test('values are shown by kind, and keep each digit', () => {
   const at = formatted('2026-11-27T09:22:46.873123456+00:00');
   assert.match(at, /^2026-11-2[678] \d\d:\d\d:46\.873123456$/);
   assert.equal(formatted('2026-11-27'), '2026-11-27');
+});
+
+test('a number rises or falls by every digit, and nothing else does', () => {
+  const move = (before, now) => moveOf(parse(before), parse(now));
+  assert.equal(move('9007199254740992', '9007199254740993'), 'up');
+  assert.equal(move('0.1234567890123456789', '0.1234567890123456788'), 'down');
+  assert.equal(move('-0.0', '0'), undefined);
+  for (const other of ['null', '"2"', 'true', '[1]']) assert.equal(move('1', other), undefined);
+  assert.equal(moveOf(undefined, 1), undefined);
 });
 
 test('a text stands for a value of the kind that it replaces, or for none', () => {
