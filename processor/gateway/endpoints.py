@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
@@ -42,6 +43,8 @@ _CHUNK_MAX: Final = 500
 """Messages in one chunk of a streamed answer."""
 _EVENTS_ID: Final = "1"
 """The id of the subscription whose messages are Server-Sent Events."""
+_PERSPECTIVE: Final = Path(__file__).parent / "web/adapters/node_modules/@perspective-dev/viewer"
+"""The library of *Analyse*, which an installation without `npm ci` has not."""
 _SUBSCRIBE_OPS: Final = ("sow_and_subscribe", "subscribe", "delta_subscribe", "sow_and_delta_subscribe")
 
 
@@ -60,7 +63,7 @@ class Endpoints:
         return JSONResponse(await self._status.read(), headers=PRIVATE)
 
     async def topics(self, request: Request) -> Response:
-        """`GET /v1/topics`: the topics that the client may read or write, and whether it may see the status."""
+        """`GET /v1/topics`: the topics that the client may read or write, and what the page can offer it."""
         identity = await identity_of(self._gateway, request)
         gateway = self._gateway
         rows = []
@@ -80,7 +83,7 @@ class Endpoints:
                     }
                 )
         operator = {"operator": True} if gateway.entitlements.is_operator(identity) else {}
-        return JSONResponse({"topics": rows, **operator}, headers=PRIVATE)
+        return JSONResponse({"topics": rows, **operator, "perspective": _PERSPECTIVE.exists()}, headers=PRIVATE)
 
     async def record(self, request: Request) -> Response:
         """`GET /v1/topics/{topic}/records/{key}`: one record; its ETag is the digest of the answer.

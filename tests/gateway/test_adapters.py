@@ -97,6 +97,17 @@ def test_perspective_shows_numbers_as_they_are(browser, world):  # noqa: F811
     page.close()
 
 
+@pytest.mark.skipif(not (MODULES / "@perspective-dev" / "viewer").exists(), reason="npm ci in web/adapters")
+def test_perspective_has_keys_in_their_order(browser, empty_world):  # noqa: F811
+    """Records stand in the order of their keys, numbers as numbers, also where the topic was empty at first."""
+    page = opened(browser, empty_world, "perspective")
+    for key in (10, 9, 100):
+        empty_world.put(key, qty=1)
+    column = page.locator("regular-table tbody tr td:first-child")
+    waiting.until(lambda: column.all_inner_texts() == ["9", "10", "100"], column.all_inner_texts, pause_s=0.1)
+    page.close()
+
+
 @pytest.mark.skipif(not (MODULES / "ag-grid-community").exists(), reason="npm ci in processor/gateway/web/adapters")
 def test_ag_grid_shows_every_digit(browser, world):  # noqa: F811
     """AG Grid shows and sorts numbers with every digit, and a field that appears later is a column."""

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from processor.gateway import endpoints
 from processor.gateway.application import WEB
 from tests.gateway.memory import MemoryWorld
 from tests.waiting import until
@@ -546,17 +547,41 @@ def test_rates_lag_and_a_lost_connection_are_shown(page, world):
 
 @pytest.mark.skipif(not PERSPECTIVE.exists(), reason="npm ci in processor/gateway/web/adapters")
 def test_analyse_opens_the_records_that_match_in_perspective(page, context):
-    """*Analyse* has the records of the filter, which Perspective groups and draws."""
+    """*Analyse* has the records of the filter in the order of the grid, which it names; Perspective draws them."""
     ask(page, "/side = 'buy'")
     page.wait_for_function("document.querySelector('#rows').textContent === '100'")
+    page.click(header("/qty"))
+    page.wait_for_function("location.hash.includes('order')")
     with context.expect_page() as opening:
         page.click("#analyse")
     analysis = opening.value
     analysis.wait_for_function("Boolean(window.sowstreamGrid?.table)")
     assert analysis.evaluate("window.sowstreamGrid.table.size()") == 100
+    assert analysis.title() == "orders: Analyse"
+    assert [analysis.inner_text(part) for part in ("h1", "#query", "#state")] == [
+        "orders",
+        "/side = 'buy'",
+        "100 records",
+    ]
+    first = [f"{key:04d}" for key in sorted(range(0, 200, 2), key=lambda key: key * 37 % 1000)[:5]]
+    column = analysis.locator("regular-table tbody tr td:first-child")
+    until(lambda: column.all_inner_texts()[:5] == first, column.all_inner_texts, pause_s=0.1)
     view = {"plugin": "X Bar", "group_by": ["customer"], "split_by": ["symbol"], "columns": ["qty"], "settings": True}
     analysis.evaluate("(view) => document.querySelector('perspective-viewer').restore(view)", view)
     shot(analysis, "analyse")
+
+
+def test_without_perspective_analyse_says_how_to_get_it(context, world, monkeypatch):
+    """Where Perspective is not installed the console has no error, and *Analyse* says what to do."""
+    monkeypatch.setattr(endpoints, "_PERSPECTIVE", Path("/nowhere"))
+    opened = context.new_page()
+    faults = []
+    opened.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    go(opened, world, "topic=orders")
+    opened.click("#analyse")
+    assert "without Perspective" in opened.inner_text("#fault")
+    assert "npm ci" in opened.inner_text("#fault")
+    assert faults == []
 
 
 def test_it_fits_a_phone(context, world):

@@ -31,6 +31,9 @@ function message(text) { $('fault').textContent = text; }
 /** Show an error; the caret of a filter's error stands below its place. */
 const fail = (error, before = '') => message(before + (error instanceof SowstreamError ? error.message : String(error)));
 
+/** How to get a library that the gateway does not serve. */
+const missing = (what) => `This Sowstream was installed without ${what}. In its clone, run "npm ci --prefix processor/gateway/web/adapters"; then load the page again, or build the package again.`;
+
 /** Do something, and show why it failed. */
 async function attempt(before, work) {
   try {
@@ -84,7 +87,7 @@ async function readTopics() {
 
 async function start() {
   if (!globalThis.agGrid) {
-    return message('This Sowstream was installed without the grid of this page. In its clone, run "npm ci --prefix processor/gateway/web/adapters"; then load the page again, or build the package again.');
+    return message(missing('the grid of this page'));
   }
   openConnection();
   state.topics = await readTopics();
@@ -99,10 +102,10 @@ async function start() {
     copied: (text) => attempt('The browser did not let the page copy: it needs https, or localhost. ', () => navigator.clipboard.writeText(text)),
   });
   follow();
-  const { operator } = await fetch('v1/topics', { headers: state.token ? { authorization: `Bearer ${state.token}` } : {} }).then((answer) => answer.json()).catch(() => ({}));
+  const { operator, perspective } = await fetch('v1/topics', { headers: state.token ? { authorization: `Bearer ${state.token}` } : {} }).then((answer) => answer.json()).catch(() => ({}));
   $('operate').hidden = !operator;
-  const library = await fetch('adapters/node_modules/@perspective-dev/viewer/dist/cdn/perspective-viewer.js', { method: 'HEAD' }).catch(() => null);
-  return $('analyse').hidden = !library?.ok;
+  $('analyse').hidden = perspective === undefined;
+  return state.hasPerspective = perspective;
 }
 
 /** Show what the link asks for. */
@@ -301,7 +304,11 @@ $('csv').addEventListener('click', () => attempt('', () => saveCsv(state.grid.wi
 $('undo').addEventListener('click', undo);
 $('new').addEventListener('click', makeRecord);
 $('delete').addEventListener('click', deleteRecord);
-$('analyse').addEventListener('click', () => open(`adapters/perspective.html#${new URLSearchParams({ topic: state.topic.topic, filter: state.grid.window.filter })}`));
+$('analyse').addEventListener('click', () => {
+  if (!state.hasPerspective) return message(missing('Perspective, by which Analyse draws'));
+  const { topic: { topic }, grid: { window: { filter, order } } } = state;
+  return open(`adapters/perspective.html${writeLink({ topic, filter, order })}`);
+});
 toggle($('pause'), (isPaused) => { $('pause').textContent = isPaused ? 'Go on' : 'Pause'; state.grid.pause(isPaused); });
 $('record-close').addEventListener('click', () => { panel.close(); keepLink(); });
 $('view-save').addEventListener('click', () => {
