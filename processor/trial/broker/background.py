@@ -12,7 +12,7 @@ import psutil
 from processor.trial.broker.directories import exclusive
 from processor.trial.broker.jars import class_path
 from processor.trial.broker.java import find_java
-from processor.trial.broker.server import Server, await_ready, choose_port
+from processor.trial.broker.server import Server, await_ready, choose_port, java_environment
 
 START_TIMEOUT_S = 90.0
 """Longest wait until it is ready, without the download of jars."""
@@ -62,12 +62,13 @@ def start(data_dir: Path, port: int, heap: str) -> tuple[Running, bool]:
         server = Server(data_dir, choose_port(port), heap, find_java(), class_path())
         server.prepare()
         *first, broker = server.commands()
+        env = java_environment()
         with (data_dir / "java.log").open("ab") as log:
             for command in first:
-                subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
+                subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False, env=env)
             # A session of its own: neither Ctrl-C nor a closed terminal reaches it.
             process = subprocess.Popen(
-                broker, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=data_dir, start_new_session=True
+                broker, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=data_dir, start_new_session=True, env=env
             )
         running = Running(process.pid, server.bootstrap)
         try:

@@ -17,7 +17,7 @@ from typing import Self
 from processor.errors import BrokerUnavailable
 from processor.trial.broker.jars import class_path
 from processor.trial.broker.java import find_java
-from processor.trial.broker.server import HEAP, Server, await_ready, choose_port
+from processor.trial.broker.server import HEAP, Server, await_ready, choose_port, java_environment
 
 _GUARD = Path(__file__).with_name("guard.py")
 _PORT_TRIES_MAX = 3
@@ -143,6 +143,7 @@ class EmbeddedBroker:
             stderr=subprocess.DEVNULL,
             cwd=server.data_dir.parent,
             start_new_session=True,
+            env=java_environment(),
         )
         self._server = server
         await_ready(server, has_ended=lambda: _has_ended(guard), timeout_s=self._start_timeout_s)

@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 import base64
+import json
+import os
 import re
 import socket
 import time
@@ -127,7 +129,15 @@ class Server:
         return f"{HOST}:{self.port}"
 
     def prepare(self) -> None:
-        """Create the directories, and write the settings for this start."""
+        """Create the directories, and write the settings for this start.
+
+        Raises:
+            Stop: Kafka cannot have this directory.
+        """
+        if "," in str(self.data_dir):
+            raise Stop(
+                f"Kafka cannot keep records below a name with a comma: {self.data_dir}; choose another directory"
+            )
         controller = f"{HOST}:{free_port()}"
         for directory in ("records", "tmp"):
             (self.data_dir / directory).mkdir(parents=True, exist_ok=True)
@@ -135,13 +145,15 @@ class Server:
 listeners=PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}
 advertised.listeners=PLAINTEXT://{self.bootstrap}
 controller.quorum.voters=1@{controller}
-log.dirs={self.data_dir}/records
+log.dirs={_property(self.data_dir)}/records
 """
         settings = _SETTINGS + own
         if self._is_formatted:
             settings += _SECOND_START if self._is_in_good_order else _SECOND_START + _START_AFTER_KILL
         (self.data_dir / "server.properties").write_text(settings, encoding="utf-8")
-        (self.data_dir / "log4j2.properties").write_text(_LOGGING.format(data=self.data_dir), encoding="utf-8")
+        (self.data_dir / "log4j2.properties").write_text(
+            _LOGGING.format(data=_property(self.data_dir)), encoding="utf-8"
+        )
 
     def commands(self) -> list[list[str]]:
         """The commands to run in order: formatting, if nothing is formatted yet, then the broker."""
@@ -184,6 +196,16 @@ log.dirs={self.data_dir}/records
             "-cp",
             self.class_path,
         ]
+
+
+def java_environment() -> dict[str, str]:
+    """The environment of Java, which in a locale without UTF-8 cannot open files of other names than ASCII."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
+
+
+def _property(path: Path) -> str:
+    """A path in a Java properties file: read as Latin-1, with JSON's escapes for all but ASCII."""
+    return json.dumps(str(path))[1:-1]
 
 
 def _lines(log: Path) -> list[str]:

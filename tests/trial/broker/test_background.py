@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,29 @@ def test_life_cycle(data: Path):
     assert not process.is_running()
     assert not is_ready(bootstrap, timeout_s=0.5)
     assert (data / "records" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path):
+    """Records and log are in the folder itself, with other letters than ASCII and in a locale without them."""
+    data = tmp_path / "Große Übung €"
+    words = ("start", "--data", str(data), "--port", "0", "--heap", "384m")
+    env = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "1"}
+    command = [sys.executable, "-m", "processor.cli.main", "broker", *words]
+    try:
+        started = subprocess.run(command, check=False, capture_output=True, text=True, timeout=150, env=env)
+        assert started.returncode == 0, started.stderr
+        assert (data / "kafka.log").stat().st_size > 0
+        assert (data / "records" / "meta.properties").exists()
+        assert [path.name for path in tmp_path.iterdir()] == [data.name]
+    finally:
+        stop(data)
+
+
+def test_a_comma_in_the_folder_is_refused(tmp_path: Path):
+    """Kafka would take the name for two folders: the error names it, and nothing is made."""
+    done = broker("start", "--data", tmp_path / "a,b", "--port", "0")
+    assert (done.returncode, "comma" in done.stderr) == (1, True)
+    assert not (tmp_path / "a,b" / "records").exists()
 
 
 @pytest.mark.parametrize(
