@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import logging
+import os
 import re
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,6 +85,18 @@ def test_reports_as_json(offline: Cli):
     assert any(finding["subject"] == "settings" and finding["level"] == "ok" for finding in findings)
     plugins = [json.loads(line) for line in offline("plugins", "--json").stdout.splitlines()]
     assert ("sowstream.codecs", "json") in {(plugin["group"], plugin["name"]) for plugin in plugins}
+
+
+def test_data_is_utf8_in_any_locale(offline: Cli):
+    """Where the locale has only ASCII, a command prints all characters, and not a traceback."""
+    offline.settings.write_text(
+        "topics: {a: {}}\nconflated: {b: {underlying: a, filter: '/größe = ='}}", encoding="utf-8"
+    )
+    env = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        offline.command("check"), cwd=offline.directory, env=env, capture_output=True, timeout=150, check=False
+    )
+    assert (done.returncode, "/größe" in done.stdout.decode()) == (2, True), done.stderr
 
 
 def test_the_shell_completes_topics_of_the_settings(offline: Cli, monkeypatch: pytest.MonkeyPatch):
