@@ -1,12 +1,12 @@
 """The test driver behaves like Kafka."""
 
 import pytest
-from pydantic import ValidationError
 
 from processor.api import Input, Output, Processor, RecordProcessor
 from processor.builtin.conflate import Conflate
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
+from processor.errors import ConfigurationError
 from processor.kafka.partitioner import partition_for
 from processor.record import Record, Stored
 from processor.testing import ProcessorTestChain, ProcessorTestDriver
@@ -78,10 +78,17 @@ def test_feed_delivers_at_most_the_requested_records(driver):
 
 
 def test_settings_are_those_of_the_plug_in():
-    """A mapping is validated by the plug-in's settings model, with its errors."""
+    """A mapping is validated by the plug-in's settings model, with the errors of a settings file."""
     ProcessorTestDriver(Conflate, {"underlying": "orders", "interval": "1s"}, name="c", underlying="orders")
-    with pytest.raises(ValidationError, match="underlaying"):
+    with pytest.raises(ConfigurationError, match=r"c\.underlaying: there is no setting .*did you mean 'underlying'"):
         ProcessorTestDriver(Conflate, {"underlaying": "orders"}, name="c")
+
+
+def test_a_misspelt_output_is_an_error_that_names_the_right_one(driver):
+    """An output that the processor does not declare is refused, and not taken for an empty one."""
+    for read in (driver.read_output, driver.pending_output):
+        with pytest.raises(LookupError, match="there is no output 'sows'; did you mean 'sow'"):
+            read("sows")
 
 
 def test_a_closed_driver_accepts_no_call(driver):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, get_args
 
-from processor.errors import unknown_name
+from processor.errors import ConfigurationError, unknown_name
 
 if TYPE_CHECKING:
     from pydantic import BaseModel, ValidationError
@@ -36,6 +36,26 @@ PATTERNS = {
     r"^([a-zA-Z0-9][a-zA-Z0-9._-]{0,98}[._-])?$": "expected letters and digits, and at the end a dot, _ or -",
 }
 """The texts that fit a pattern of the settings, in words."""
+
+
+def validated(model: type[BaseModel], values: Mapping[str, Any], section: str) -> BaseModel:
+    """The settings of a plug-in.
+
+    Args:
+        model: the model of the settings.
+        values: the settings, by name.
+        section: their place in the tree, for errors.
+
+    Raises:
+        ConfigurationError: some cannot be used; a line each.
+    """
+    from pydantic import ValidationError  # noqa: PLC0415 - it takes long to import
+
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        wrong = explain(error, model, section)
+        raise ConfigurationError(f"settings that cannot be used:\n{wrong}") from None
 
 
 def explain(error: ValidationError, model: type[BaseModel], section: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from processor.config.derived_topics import JOIN, SPLIT
-from processor.config.suggestions import explain
+from processor.config.suggestions import validated
 from processor.errors import ConfigurationError, unknown_name
 from processor.hosting.pipeline import Outlet, Pipeline, check_settings, family_of
 from processor.hosting.plugins import installed, plugin_of
@@ -208,8 +208,6 @@ def _third_party(
     config: Config, name: str, plugins: Mapping[str, type[Processor]]
 ) -> tuple[str, str | None, BaseModel, TopicConfig]:
     """Read a `processors` section: the plug-in's name, the underlying family, the validated settings, the topic."""
-    from pydantic import ValidationError  # noqa: PLC0415 - only here
-
     section = config.processors[name]
     settings: BaseModel = section
     if (processor_type := plugins.get(section.use)) is not None:
@@ -227,9 +225,5 @@ def _third_party(
                 f"processors.{name}.topic.partitions: its output goes to the partition number of its input, and "
                 f"{section.underlying!r} has {count}; write {count}, or repartition to another processor (`into`)"
             )
-        try:
-            settings = processor_type.settings_type.model_validate(section.settings)
-        except ValidationError as error:
-            wrong = explain(error, processor_type.settings_type, f"processors.{name}.settings")
-            raise ConfigurationError(f"settings that cannot be used:\n{wrong}") from None
+        settings = validated(processor_type.settings_type, section.settings, f"processors.{name}.settings")
     return section.use, section.underlying, settings, config.topic(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from processor.errors import unknown_name
 from processor.record import Record
 from processor.store.layered_state import LayeredState
 from processor.wire.record_headers import stored_from, version_of
@@ -42,6 +43,14 @@ class OutputLog:
         self.committed += done
         self.open = []
         return done
+
+
+class OutputLogs(dict[str, OutputLog]):
+    """The outputs of a processor by role; another role is an error that names the close one."""
+
+    def __missing__(self, role: str) -> OutputLog:
+        """Refuse a role."""
+        raise LookupError(unknown_name("output", role, list(self)))
 
 
 _REMEDY: Final = "write both with one call: self.put(key, record), or context.put"

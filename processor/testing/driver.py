@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from processor.codec import codec_options, load_codec
 from processor.config import TopicConfig
+from processor.config.suggestions import validated
 from processor.errors import OutputTooLarge, ProcessorFailed
 from processor.hosting.context import Timing
 from processor.hosting.output_limits import OutputLimits
@@ -21,7 +22,7 @@ from processor.record import Record
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
-from processor.testing.commit_check import OutputLog, StateCheck, WatchedState
+from processor.testing.commit_check import OutputLog, OutputLogs, StateCheck, WatchedState
 from processor.wire.publisher_mark import mark_record, mark_text
 from processor.wire.record_headers import stored_from
 
@@ -79,11 +80,14 @@ class ProcessorTestDriver:
             outlets: the number of partitions of each downstream output. Its records are in `read_output` under the
                 output's name with `@` and the partition, such as `parts@3`.
             input_codec: the message type of its input, if it is not that of the topic.
+
+        Raises:
+            ConfigurationError: the declaration or the settings are wrong.
         """
         _shorten_tracebacks()
         check_declaration(processor_type, processor_type.__name__)
         if not isinstance(settings, BaseModel):
-            settings = processor_type.settings_type.model_validate(settings or {})
+            settings = validated(processor_type.settings_type, settings or {}, name)
         if topic is None:
             topic = settings if isinstance(settings, TopicConfig) else TopicConfig()
         self.now_ms = now_ms
@@ -112,7 +116,7 @@ class ProcessorTestDriver:
         self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
         self._input_codec = input_codec or self._codec
-        self._logs: dict[str, OutputLog] = {role: OutputLog() for role in self._pipeline.roles}
+        self._logs = OutputLogs({role: OutputLog() for role in self._pipeline.roles})
         for role, outlet in self._pipeline.outlets.items():
             self._logs |= {f"{role}@{number}": OutputLog() for number in range(outlet.partitions)}
         self._task: Task
@@ -225,7 +229,11 @@ class ProcessorTestDriver:
         self._task.close()
 
     def read_output(self, role: str) -> list[Record]:
-        """Return an output topic from its beginning, as a reader of committed records sees it."""
+        """Return an output topic from its beginning, as a reader of committed records sees it.
+
+        Raises:
+            LookupError: there is no such output.
+        """
         return list(self._logs[role].committed)
 
     def pending_output(self, role: str) -> list[Record]:
