@@ -63,7 +63,7 @@ def conflate(
     stop = stop_event()
     tree = settings(config, bootstrap, state_dir)
     conflated = list(tree.conflated)
-    refuse_others(names, conflated, elsewhere(tree, "conflate"))
+    refuse_others(names, conflated, elsewhere(tree, "conflate"), noun="conflated topic")
     run_pipelines(tree, names or conflated, processes, stop, section="conflated")
 
 
@@ -75,7 +75,9 @@ def elsewhere(tree: Config, here: str) -> dict[str, str]:
     }
 
 
-def refuse_others(names: list[str] | None, names_here: list[str], elsewhere: dict[str, str]) -> None:
+def refuse_others(
+    names: list[str] | None, names_here: list[str], elsewhere: dict[str, str], *, noun: str = "topic"
+) -> None:
     """Reject a name that this command does not run, with the command that does.
 
     Raises:
@@ -87,7 +89,7 @@ def refuse_others(names: list[str] | None, names_here: list[str], elsewhere: dic
         if name in elsewhere:
             raise ConfigurationError(f"{name!r} is run by another command: {elsewhere[name]}")
         if name not in names_here:
-            raise ConfigurationError(unknown_name("topic", name, names_here))
+            raise ConfigurationError(unknown_name(noun, name, names_here))
 
 
 def stop_event() -> threading.Event:
@@ -147,7 +149,7 @@ def view(
     stop = stop_event()
     tree = settings(config, bootstrap, state_dir)
     views = list(tree.views)
-    refuse_others(names, views, elsewhere(tree, "view"))
+    refuse_others(names, views, elsewhere(tree, "view"), noun="view")
     run_pipelines(tree, names or views, processes, stop, section="views")
 
 

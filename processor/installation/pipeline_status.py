@@ -114,30 +114,27 @@ class Status(NamedTuple):
         return all(pipeline.is_well for pipeline in self.pipelines)
 
 
-def fetch_status(
-    kafka: Mapping[str, str], application_id: str, watched: Sequence[Watched], *, prefix: str = ""
-) -> Status:
+def fetch_status(config: Config, watched: Sequence[Watched]) -> Status:
     """Fetch the status of pipelines from Kafka.
 
     Args:
-        kafka: librdkafka properties.
-        application_id: the application of the pipelines.
+        config: the settings.
         watched: the pipelines.
-        prefix: the prefix of all topic names of the installation.
 
     Raises:
         BrokerUnavailable: no answer in time.
         Stop: Kafka refuses.
     """
-    admin, groups = Admin(kafka), GroupInspector(kafka)
-    entries = ControlTopic(kafka, admin, prefix=prefix).read(application_id)
-    topics = admin.cluster().topics
+    kafka = config.kafka
+    admin, groups = Admin(kafka, config.connect_timeout_s), GroupInspector(kafka)
+    topics = admin.cluster().topics  # The first question: it waits for Kafka.
+    entries = ControlTopic(kafka, admin, prefix=config.topic_prefix).read(config.application_id)
     places = {one.name: [(one.source, number) for number in range(topics.get(one.source, 0))] for one in watched}
     outputs = [(one.sow, number) for one in watched if one.sow is not None for number in range(topics.get(one.sow, 0))]
     everywhere = {place for inputs in places.values() for place in inputs} | set(outputs)
     ends = groups.ends(everywhere, is_committed=False)
     stable = _standing(groups, ends)
-    names = {one.name: f"{prefix}{application_id}.{one.name}" for one in watched}
+    names = {one.name: f"{config.group_prefix}.{one.name}" for one in watched}
     states = groups.groups(list(names.values()))
     offsets = groups.offsets({names[name]: inputs for name, inputs in places.items() if inputs})
     now_ms = int(time.time() * 1000)
@@ -277,7 +274,7 @@ def status_report(config: Config, topics: Sequence[str] = ()) -> StatusReport:
         Watched(pipeline.name, pipeline.source, pipeline.output("sow") if pipeline.has_state else None)
         for pipeline in pipelines(config, list(topics))
     ]
-    status = fetch_status(config.kafka, config.application_id, watched, prefix=config.topic_prefix)
+    status = fetch_status(config, watched)
     return StatusReport(config.application_id, status, _records_of_lags(config, status, watched))
 
 

@@ -40,7 +40,7 @@ def queue_status(config: Config, name: str) -> QueueStatus:
         BrokerUnavailable: no answer in time.
         Stop: Kafka refuses.
     """
-    queue, admin = config.queue(name), Admin(config.kafka)
+    queue, admin = config.queue(name), Admin(config.kafka, config.connect_timeout_s)
     group, topic = config.share_group(name), config.kafka_names.topic(name, "queue")
     partitions = range(TopicLookup(admin).partitions(topic))
     settings = ShareGroups(config.kafka).settings(group)

@@ -50,7 +50,7 @@ class ViewRebuild:
         self._config = config
         self._name = name
         self._show = show
-        self._admin = Admin(config.kafka)
+        self._admin = Admin(config.kafka, config.connect_timeout_s)
         self.stages = pipelines(config, [name])
         """The stages, in the order in which records pass through them."""
         self.topics: list[TopicSpec] = [
@@ -64,6 +64,7 @@ class ViewRebuild:
         Raises:
             Stop: its workers run, or Kafka refuses or does not answer.
         """
+        self._admin.cluster()  # Waits for Kafka.
         self._admin.create(self.topics)  # Of a rebuild that ended in the middle.
         for stage in self.stages:
             with WorkerPositions(self._config, stage.name) as workers:

@@ -88,6 +88,7 @@ def test_help_breaks_lines_by_the_width_of_the_terminal(offline: Cli, arguments:
         (["worker", "slow"], "sowstream conflate slow"),
         (["conflate", "orders"], "sowstream worker orders"),
         (["worker", "ordrs"], "did you mean 'orders'"),
+        (["view", "stats"], "there is no view 'stats'"),
         (["nonsense"], "nonsense"),
     ],
 )
@@ -163,6 +164,21 @@ def test_no_broker_is_1(offline: Cli):
     assert "127.0.0.1:1: nothing listens on this port" in done.stderr
     assert "sowstream broker start" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status"], ["queue", "status", "jobs"], ["view", "rebuild", "--yes", "states"], ["resume", "orders"]]
+)
+def test_the_wait_for_kafka_is_a_setting(offline: Cli, arguments: list[str]):
+    """Each command waits for an absent Kafka as long as `connect_timeout_s` says."""
+    offline.settings.write_text(
+        "{kafka: {bootstrap.servers: '127.0.0.1:1'}, connect_timeout_s: 500ms, topics: {orders: {}}, "
+        "queues: {jobs: {underlying: orders}}, "
+        "views: {states: {underlying: orders, group_by: [/s], fields: {/n: COUNT(*)}}}}"
+    )
+    done = offline(*arguments)
+    assert (done.returncode, "nothing listens on this port" in done.stderr) == (1, True), done.stderr
+    assert not re.search("up to 1[05] s", done.stderr)
 
 
 def test_errors_are_mapped_in_one_place(capsys: pytest.CaptureFixture[str]):
