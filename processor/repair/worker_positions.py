@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.config import Config
-from processor.errors import Stop, TopicFenced
+from processor.errors import Stop, TopicFenced, counted
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.installation.configured_pipelines import pipeline_of
 from processor.installation.control_topic import ControlTopic
@@ -118,8 +118,9 @@ class WorkerPositions:
         hosts = self.admin.ask_group(group, self.pipeline.source, _PATIENCE_S).answer().hosts
         if members := sorted(hosts.values()):
             raise Stop(
-                f"the group {group} has {len(members)} members, such as one at {members[0]}: their offsets would be "
-                "changed under them. Stop the workers first; those that were killed leave after the session timeout"
+                f"the group {group} has {counted(len(members), 'member')}, such as one at {members[0]}: their "
+                "offsets would be changed under them. Stop the workers first; those that were killed leave after the session "
+                "timeout"
             )
 
     def refuse_fenced(self) -> None:

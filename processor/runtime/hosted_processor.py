@@ -355,7 +355,9 @@ class HostedProcessor:
         return records if not ends else [record for record in records if record.offset < min(ends)]
 
     def close_processor(self) -> None:
-        """Close the instance."""
+        """Close the instance; there is none where its start was refused."""
+        if not hasattr(self, "processor"):
+            return
         try:
             self.processor.close()
         except Stop:

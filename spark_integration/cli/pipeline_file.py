@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from _thread import start_new_thread
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,7 +88,8 @@ def stop_event() -> threading.Event:
 def stop_on_signals(stop: threading.Event) -> None:
     """Let SIGTERM and SIGINT set an event from now on."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        # On a thread of its own: a signal may arrive while this one has the lock of the event, as in `wait`.
+        signal.signal(number, lambda *_: start_new_thread(stop.set, ()))
 
 
 Timeout: TypeAlias = Annotated[

@@ -3,6 +3,7 @@
 import itertools
 
 import pytest
+import structlog
 
 from processor.api import Input, Output, Processor, Settings
 from processor.codec import load_codec
@@ -75,6 +76,21 @@ class Scripted(Processor):
 def scripted(**script) -> ProcessorTestDriver:
     """Create a driver of a scripted processor."""
     return ProcessorTestDriver(Scripted, Script(**script), name="orders")
+
+
+def test_a_processor_whose_start_was_refused_has_nothing_to_close(monkeypatch):
+    """The refusal is the only error: closing the task logs none of its own."""
+
+    def refuse(*_):
+        raise Stop("its definition has changed")
+
+    driver = scripted()
+    monkeypatch.setattr(Scripted, "init", refuse)
+    with pytest.raises(Stop, match="its definition has changed"):
+        driver._begin(MemoryStore(), 0)
+    with structlog.testing.capture_logs() as lines:
+        driver._task.close()
+    assert lines == []
 
 
 class Marker(Scripted):

@@ -13,6 +13,7 @@ import re
 import signal
 import sys
 import threading
+from _thread import start_new_thread
 from ctypes.util import find_library
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -115,7 +116,8 @@ def stop_on_signal() -> threading.Event:
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        # On a thread of its own: a signal may arrive while this one has the lock of the event, as in `wait`.
+        signal.signal(number, lambda *_: start_new_thread(stop.set, ()))
     return stop
 
 

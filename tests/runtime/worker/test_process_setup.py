@@ -185,3 +185,18 @@ def test_a_crash_in_a_library_writes_the_stacks_of_all_threads() -> None:
     assert done.returncode != 0
     assert "Fatal Python error: Segmentation fault" in done.stderr
     assert 'File "<string>", line 2 in <module>' in done.stderr
+
+
+@pytest.mark.parametrize(
+    "module", ["processor.runtime.worker.os_process:stop_on_signal", "spark_integration.cli.pipeline_file:stop_event"]
+)
+def test_a_signal_that_arrives_while_the_event_is_locked_ends_the_process(module: str) -> None:
+    """Two signals at once, or one in the midst of a wait, find the lock of the event taken, by their own thread."""
+    name, function = module.split(":")
+    program = (
+        f"import signal; from {name} import {function}\nstop = {function}()\n"
+        "with stop._cond: signal.raise_signal(signal.SIGTERM)\n"
+        "print(stop.wait(60))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=150, check=False)
+    assert done.stdout == "True\n", done.stderr
