@@ -119,8 +119,8 @@ class WorkerPositions:
         if members := sorted(hosts.values()):
             raise Stop(
                 f"the group {group} has {counted(len(members), 'member')}, such as one at {members[0]}: their "
-                "offsets would be changed under them. Stop the workers first; those that were killed leave after the session "
-                "timeout"
+                "offsets would be changed under them. Stop the workers first; those that were killed leave after the "
+                "session timeout"
             )
 
     def refuse_fenced(self) -> None:
