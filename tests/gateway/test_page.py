@@ -413,6 +413,40 @@ def test_columns_are_sorted_hidden_pinned_moved_and_the_link_has_it_all(page, wo
     assert other.get_attribute('#grid .ag-header-cell[col-id="/qty"]', "aria-sort") == "descending"
 
 
+def test_a_column_is_filtered_and_the_link_has_it(page, context):
+    """The filter of a column narrows the grid with the others, the link has it, and of groups it is a written one."""
+    fault = "document.querySelector('#fault').textContent"
+    rows = "document.querySelector('#rows').textContent"
+
+    def filter_column(column, text):
+        page.hover(header(column))
+        page.click(f'#grid .ag-header-cell[col-id="{column}"] .ag-header-cell-filter-button')
+        page.locator(".ag-filter input[type=text]").first.fill(text)
+
+    filter_column("/customer", "CY")
+    page.wait_for_function(f"{rows} === '50'")
+    page.keyboard.press("Escape")
+    filter_column("/qty", "7,400")
+    page.wait_for_function(f"{fault}.includes('Write 7400.')")
+    page.locator(".ag-filter input[type=text]").first.fill("7400")
+    page.wait_for_function(f"{rows} === '1' && {fault} === '' && {SETTLED}")
+    shot(page, "columns")
+    page.keyboard.press("Escape")
+    ask(page, "/state = 'new'")
+    page.wait_for_function("location.hash.includes('filter')")
+    other = context.new_page()
+    other.goto(page.url)
+    other.wait_for_function(f"{rows} === '1' && {SETTLED}")
+    assert columns(other) == columns(page)
+    active = '#grid .ag-header-cell[col-id="/qty"] .ag-filter-active'
+    assert [one.locator(active).count() for one in (page, other)] == [1, 1]
+    page.click("text=Group")
+    page.check("#groups input[value='/customer']")
+    page.wait_for_function("location.hash.includes('groups')")
+    page.wait_for_function(f"{rows} === '1' && {SETTLED}")
+    assert page.input_value("#filter") == "(/state = 'new') AND INSTR_I(/customer, 'CY') != 0 AND /qty = 7400"
+
+
 def test_a_link_is_followed_when_it_changes_and_an_unknown_topic_is_named(page, world):
     """A changed link is followed at once; a topic that is not there is named, and the first one is shown."""
     world.put("a", "quotes", bid=3)
@@ -477,7 +511,7 @@ def test_a_csv_has_the_records_of_the_query(page, world):
 
 
 def test_a_record_has_its_fields_and_its_last_updates(page, world):
-    """Space opens a record, with the updates that were seen of it, and each with what its publisher said."""
+    """Space opens a record, with its updates, what their publishers said, and a line of each number that moved."""
     page.click(cell(2, "/id"))
     page.keyboard.press("Space")
     page.wait_for_function("document.querySelector('#record [data-part=state]').textContent === 'version 1'")
@@ -493,6 +527,9 @@ def test_a_record_has_its_fields_and_its_last_updates(page, world):
     headers = {"correlation_id": b"ticket-7", "trader": b"Ann"}
     world.gateway.call(lambda: world.feeds["orders"].write("0001", order(1, qty=2), **headers))
     page.wait_for_function(f"{updates}.includes('qty = 2') && {updates}.includes('trader: Ann, ticket-7')")
+    line = "#record tr:has(th:text-is('{}')) polyline"
+    assert page.get_attribute(line.format("qty"), "points") == "0,15 60,1"
+    assert page.locator(line.format("price")).count() == 0
     shot(page, "record")
     world.delete("0001")
     page.wait_for_function("document.querySelector('#record').textContent.includes('no such record any more')")

@@ -7,6 +7,14 @@ const FIELDS_MAX = 200;
 const REST = 4; // Drawing takes a quarter of the time at most …
 const REST_MAX_MS = 500; // … but a busy machine, on which it seems to take long, still sees its rows.
 const ASK_MS = 5000;
+const conditions = (...filterOptions) => ({ filterOptions: [...filterOptions, 'blank', 'notBlank'], maxNumConditions: 2, buttons: ['reset'] });
+const truth = (displayKey, displayName) => ({ displayKey, displayName, numberOfInputs: 0, predicate: () => true });
+/** What the filter of a column offers, by the kind of its values; the gateway evaluates it. */
+const CONDITIONS = {
+  number: conditions('equals', 'notEqual', 'lessThan', 'lessThanOrEqual', 'greaterThan', 'greaterThanOrEqual'),
+  boolean: conditions(truth('true', 'True'), truth('false', 'False')),
+  text: conditions('contains', 'notContains', 'equals', 'notEqual', 'startsWith', 'endsWith'),
+};
 /** The columns of the operators' grid: the name, the share of the width, and the value of a partition as `sowstream status` has it. */
 const STATUS = [
   ['topic', 4, ({ name }) => name],
@@ -42,8 +50,8 @@ export class Grid {
 
   /**
    * @param {HTMLElement} element
-   * @param {{order: Function, layout: Function, edit: Function, refused: Function, open: Function, copied: Function}} calls called when the
-   *   user sorts, arranges columns, edits a cell, types a value of another kind, opens a record, copies
+   * @param {{order: Function, where: Function, layout: Function, edit: Function, refused: Function, open: Function, copied: Function}} calls called when the
+   *   user sorts, filters a column, arranges columns, edits a cell, types a value of another kind, opens a record, copies
    */
   constructor(element, calls) {
     this.#calls = calls;
@@ -58,6 +66,11 @@ export class Grid {
       onViewportChanged: () => this.#look(),
       onModelUpdated: () => this.draw(),
       onSortChanged: ({ source }) => { if (source === 'uiColumnSorted') calls.order(this.#sorted()); },
+      onFilterChanged: ({ source }) => {
+        if (source === 'api') return;
+        calls.layout(this.layout); // A link with a filter of a column has that column in its place.
+        calls.where(Object.fromEntries(Object.entries(this.api.getFilterModel()).map(([path, one]) => [path, { ...one, kind: this.#fields.get(path)?.kind }])));
+      },
       onColumnMoved: arranged, onColumnResized: arranged, onColumnPinned: arranged, onColumnVisible: arranged,
       onCellEditRequest: ({ data, colDef: { colId: path }, newValue, oldValue }) => {
         const text = newValue ?? '';
@@ -85,14 +98,15 @@ export class Grid {
   get shownPaths() { return this.api.getAllDisplayedColumns().map((column) => column.getColId()); }
 
   /** Show another topic. The window is made from the order, by the function. */
-  begin(topic, { order = [], layout = [] }, open) {
+  begin(topic, { order = [], layout = [], where = {} }, open) {
     this.window?.close();
     [this.#topic, this.#layout, this.#order] = [topic, layout, order];
     this.#fields.clear();
     this.#painted.clear();
     this.api.setGridOption('columnDefs', []);
-    for (const { path } of layout) if (path !== KEY) this.#learn(path, null);
+    for (const path of [...layout.map((one) => one.path), ...Object.keys(where)]) if (path !== KEY) this.#learn(path, null, where[path]?.kind);
     this.#define();
+    this.api.setFilterModel(where);
     this.api.setRowCount(0, true);
     this.window = open(order.map(ordered));
   }
@@ -175,11 +189,11 @@ export class Grid {
     if (this.#isNew) this.draw();
   }
 
-  #learn(path, value) {
+  #learn(path, value, known) {
     let field = this.#fields.get(path);
     if (!field) {
       if (this.#fields.size >= FIELDS_MAX) return;
-      this.#fields.set(path, field = { kind: undefined, decimals: 0, length: 0 });
+      this.#fields.set(path, field = { kind: known, decimals: 0, length: 0 });
       this.#isNew = true;
     }
     if (value === undefined || value === null) return;
@@ -227,6 +241,8 @@ export class Grid {
       headerName: path === KEY ? 'key' : path.slice(1),
       headerTooltip: path === KEY ? 'The key of the record' : path,
       headerClass: isNumber ? 'ag-right-aligned-header' : undefined,
+      filter: !this.#topic.isGrouped && field?.kind !== 'array' && 'agTextColumnFilter',
+      filterParams: CONDITIONS[field?.kind] ?? CONDITIONS.text,
       valueGetter: ({ data }) => (data?.values[path] === null ? null : data?.texts[path]),
       valueFormatter: ({ data }) => (data ? formatted(data.values[path], { isName: isNamed, decimals: this.#fields.get(path)?.decimals }) : ''),
       tooltipValueGetter: ({ data }) => (shownKind(data?.values[path]) === 'time' || data?.texts[path]?.length > 24 ? data.texts[path] : undefined),

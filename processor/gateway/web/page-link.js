@@ -9,7 +9,7 @@ const escaped = (path) => path.replace(/[%,:]/g, encodeURIComponent);
 const plain = (text) => text.replace(/%25|%2C|%3A/g, decodeURIComponent);
 
 /** Read a link: `{isStatus, topic, filter, search, order: [{path, isFalling}], layout: [{path, isHidden, isPinned, width}], record,
- * groups: [path], figure, hasTotals}`. */
+ * groups: [path], figure, hasTotals, where}`, which has the filters of columns as AG Grid has them. */
 export function readLink(hash) {
   const link = asked(hash);
   const items = (name) => (link.get(name) || '').split(',').filter(Boolean);
@@ -19,6 +19,7 @@ export function readLink(hash) {
     filter: link.get('filter') || '',
     search: link.get('search') || '',
     record: link.get('record') ?? undefined,
+    where: { ...parsed(link.get('where')) },
     groups: items('groups').map(plain),
     figure: link.get('figure') || 'SUM',
     hasTotals: link.has('totals'),
@@ -31,10 +32,11 @@ export function readLink(hash) {
 }
 
 /** Write a link; a layout that is empty, as it begins, is left out. */
-export function writeLink({ topic, filter, search, record, order = [], layout = [], groups = [], figure = 'SUM', hasTotals = false }) {
+export function writeLink({ topic, filter, search, record, where = {}, order = [], layout = [], groups = [], figure = 'SUM', hasTotals = false }) {
   const link = new URLSearchParams({ topic });
   if (filter) link.set('filter', filter);
   if (search) link.set('search', search);
+  if (Object.keys(where).length) link.set('where', JSON.stringify(where));
   if (order.length) link.set('order', order.map(({ path, isFalling }) => `${isFalling ? '-' : ''}${escaped(path)}`).join(','));
   const column = ({ path, isHidden, isPinned, width }) => `${isHidden ? '!' : ''}${isPinned ? '*' : ''}${escaped(path)}${width ? `:${Math.round(width)}` : ''}`;
   if (layout.length) link.set('columns', layout.map(column).join(','));
@@ -54,8 +56,12 @@ export function readDesk(hash) {
   return { links: desk.getAll('pane').slice(0, PANES_MAX).map((link) => `#${link}`), isStacked: desk.has('stacked') };
 }
 
+function parsed(text) {
+  try { return JSON.parse(text); } catch { return null; }
+}
+
 function kept(name, otherwise) {
-  try { return JSON.parse(localStorage.getItem(name)) ?? otherwise; } catch { return otherwise; } // Private windows keep nothing.
+  try { return parsed(localStorage.getItem(name)) ?? otherwise; } catch { return otherwise; } // Private windows keep nothing.
 }
 
 function keep(name, value) {

@@ -1,5 +1,5 @@
 // The queries of the page: completion of fields, the quick search, why no record matches, and groups and totals, which the gateway computes.
-import { filterPath, isName, leaves, quoted, shownKind, shownText } from './page-cells.js';
+import { filterPath, isName, KEY, leaves, quoted, shownKind, shownText, typed } from './page-cells.js';
 import { element } from './page-record.js';
 
 const SAMPLE_ROWS = 200;
@@ -44,7 +44,26 @@ export async function searchFilter(connection, topic, filter, search) {
   const { fields } = await samples.get(connection).sample.catch((error) => { forgetSample(connection); throw error; });
   const paths = [...fields].filter(([, kind]) => kind && kind !== 'boolean' && kind !== 'array').map(([path]) => filterPath(path));
   const found = ['SOW_KEY()', ...paths.slice(0, SEARCHED_MAX)].map((path) => `INSTR_I(${path}, ${quoted(search)}) != 0`).join(' OR ');
-  return filter ? `(${filter}) AND (${found})` : found;
+  return both(filter, `(${found})`);
+}
+
+const COMPARISONS = { equals: '=', notEqual: '=', lessThan: '<', lessThanOrEqual: '<=', greaterThan: '>', greaterThanOrEqual: '>=' };
+
+/** Two filters, of which any may be empty, as one. */
+export const both = (one, other) => (one && other ? `(${one}) AND ${other}` : one || other);
+
+/** The filter that the grid's own filters of columns stand for: by path, as AG Grid has them, with the kind of the values. */
+export function columnFilter(where) {
+  const condition = (field, kind, { type, filter: text = '', operator, conditions }) => {
+    if (conditions) return `(${conditions.map((one) => condition(field, kind, one)).join(operator === 'OR' ? ' OR ' : ' AND ')})`;
+    const not = /^not/.test(type) ? 'NOT ' : ''; // Of a field that is not there, too.
+    const value = kind === 'number' && type in COMPARISONS ? shownText(typed(text, 0)) : quoted(text);
+    if (/blank/i.test(type)) return `${field} IS ${not}NULL`;
+    if (/contains/i.test(type)) return `${not}INSTR_I(${field}, ${value}) != 0`;
+    if (type === 'startsWith' || type === 'endsWith') return `${field} ${type === 'endsWith' ? 'ENDS' : 'BEGINS'} WITH (${value})`;
+    return `${not}${field} ${COMPARISONS[type] ?? '='} ${type === 'true' || type === 'false' ? type.toUpperCase() : value}`;
+  };
+  return Object.entries(where).map(([path, one]) => condition(path === KEY ? KEY : filterPath(path), one.kind, one)).join(' AND ');
 }
 
 /** Why no record matches a filter: the topic is empty, a field of the filter is in no record, or there is just none. */

@@ -1,5 +1,5 @@
 // One record of the page: the panel with its fields and its last updates, the edits of its fields, and rows that left the view.
-import { formatted, leaves, nested, quoted, shownText, typed, valueAt } from './page-cells.js';
+import { formatted, kindOf, leaves, nested, quoted, shownText, typed, valueAt } from './page-cells.js';
 import { SowstreamError, stringify } from './sowstream.js';
 
 const UPDATES_MAX = 20;
@@ -38,6 +38,14 @@ export const askToken = () => askText('logon', 'Log on', 'Connect', element('lab
 
 /** The time of day of an instant. */
 export const clock = (instant = Date.now()) => new Date(instant).toTimeString().slice(0, 8);
+
+/** The SVG of a small line through numbers, the oldest one first; empty if they do not move. */
+export function sparkline(numbers) {
+  const [low, high] = [Math.min(...numbers), Math.max(...numbers)];
+  if (!(high - low > 0 && Number.isFinite(high - low))) return '';
+  const points = numbers.map((number, at) => `${Math.round(60 * at / (numbers.length - 1))},${Math.round(15 - 14 * (number - low) / (high - low))}`);
+  return `<svg viewBox="0 0 60 16" role="img" aria-label="its last ${numbers.length} values, from ${low} to ${high}"><polyline points="${points.join(' ')}"/></svg>`;
+}
 
 export class RecordPanel {
   #root; #view = null; #updates = new Map();
@@ -84,8 +92,9 @@ export class RecordPanel {
     this.#show('key', this.key);
     $('delete').disabled = this.version === undefined; // Nobody deletes what he has not seen.
     this.#show('state', record ? `version ${view.version(this.key)}` : isRead ? 'There is no such record any more.' : 'is read');
-    this.#show('fields', ...[...leaves(record ?? {})].map(([path, value]) => element('tr', {}, element('th', {}, path.slice(1)), element('td', {}, text(value)))));
     const updates = this.#updates.get(this.key) ?? [];
+    const history = (path) => updates.map(({ message }) => valueAt(message.data, path)).filter((value) => kindOf(value) === 'number').map(Number).reverse();
+    this.#show('fields', ...[...leaves(record ?? {})].map(([path, value]) => element('tr', {}, element('th', {}, path.slice(1)), element('td', {}, text(value)), element('td', { innerHTML: sparkline(history(path)) }))));
     this.#root.querySelector('h3').hidden = !updates.length;
     this.#show('updates', ...updates.map(({ message, removed }) => {
       const sets = message.delta ? [...leaves(message.data)].filter(([path]) => !names.includes(path)).map(([path, value]) => `${path.slice(1)} = ${text(value)}`) : ['whole record'];

@@ -2,7 +2,7 @@
 import { filterPath, leaves, saveCsv } from './page-cells.js';
 import { Grid, statusTab } from './page-grid.js';
 import { deskLink, followTheme, readLink, savedViews, saveView, writeLink } from './page-link.js';
-import { completeFields, FIGURES, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from './page-queries.js';
+import { both, columnFilter, completeFields, FIGURES, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from './page-queries.js';
 import { $, askText, askToken, clock, Edits, element, listLeft, RecordPanel, toggle } from './page-record.js';
 import { LiveWindow } from './page-window.js';
 import { Connection, parse, SowstreamError, stringify } from './sowstream.js';
@@ -95,6 +95,7 @@ async function start() {
   if (!state.topics.length) return message('There is no topic that you may read.');
   state.grid = new Grid($('grid'), {
     order: (order) => ask({ order }),
+    where: (where) => { state.view.where = where; ask(); },
     layout: (layout) => { state.view.layout = layout; keepLink(); listColumns(); },
     edit: (edit) => attempt('The change was not made. ', () => edits.save(edit)),
     refused: message,
@@ -115,6 +116,8 @@ async function follow(link = readLink(location.hash)) {
   const topic = state.topics.find((one) => one.topic === link.topic) ?? state.topics[0];
   const figure = FIGURES.includes(link.figure) ? link.figure : FIGURES[0];
   const view = { ...link, topic: topic.topic, filter: link.filter.trim(), figure };
+  // Groups have no filters of columns.
+  if (view.groups.length) Object.assign(view, { filter: both(view.filter, columnFilter(view.where)), where: {} });
   const asks = state.asks += 1;
   Object.assign(state, { topic, view, left: 0, draft: undefined });
   $('new').hidden = !topic.publish || !topic.key.length || view.groups.length > 0;
@@ -127,12 +130,12 @@ async function follow(link = readLink(location.hash)) {
   message(link.topic && link.topic !== topic.topic ? `There is no topic ${link.topic} that you may read; this is ${topic.topic}.` : '');
   let [filter, options] = [view.filter, {}];
   try {
-    filter = await searchFilter(state.connection, topic.topic, filter, view.search);
+    filter = await searchFilter(state.connection, topic.topic, both(filter, columnFilter(view.where)), view.search);
     if (view.groups.length) options = await groupOptions(state.connection, topic, { filter, paths: view.groups, figure });
   } catch (error) { fail(error); }
   if (asks !== state.asks) return; // Another link was followed meanwhile.
   const shown = options.projection ? { topic: topic.topic, key: view.groups, isGrouped: true, publish: false } : topic;
-  state.grid.begin(shown, link, (order) => new LiveWindow(state.connection, topic.topic, { filter, order, options }, { rows: drawn, changes: changed, error: fail }));
+  state.grid.begin(shown, view, (order) => new LiveWindow(state.connection, topic.topic, { filter, order, options }, { rows: drawn, changes: changed, error: fail }));
   if (link.record !== undefined && !view.groups.length) panel.open(state.connection, topic, link.record);
   listColumns();
   retotal();
@@ -221,7 +224,7 @@ async function ask({ order } = {}) {
   const asks = state.asks += 1;
   message('');
   try {
-    const filter = await searchFilter(state.connection, topic.topic, texts.filter, texts.search);
+    const filter = await searchFilter(state.connection, topic.topic, both(texts.filter, columnFilter(state.view.where)), texts.search);
     if (asks !== state.asks) return; // Another one was asked meanwhile.
     const isOther = filter !== window.filter;
     await window.replace({ filter, order: order ?? window.order });

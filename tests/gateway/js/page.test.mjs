@@ -4,7 +4,7 @@ import test from 'node:test';
 
 import { formatted, moveOf, typed } from '../../../processor/gateway/web/page-cells.js';
 import { deskLink, readDesk, readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
-import { forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from '../../../processor/gateway/web/page-queries.js';
+import { both, columnFilter, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from '../../../processor/gateway/web/page-queries.js';
 import { LiveWindow } from '../../../processor/gateway/web/page-window.js';
 import { connect, parse } from '../../../processor/gateway/web/sowstream.js';
 
@@ -107,13 +107,36 @@ test('a text stands for a value of the kind that it replaces, or for none', () =
 
 test('a link has all of a view, with any names', () => {
   const view = {
-    isStatus: false, topic: 'a&b', search: 'a+ %', filter: "/x = 'ä & #' AND /y > 1", record: '["1","ä"]', groups: ['/a,b', '/c'], figure: 'AVG', hasTotals: true,
+    isStatus: false, where: { '/q': { type: 'equals', filter: 'ä&#', kind: 'string' } }, topic: 'a&b', search: 'a+ %', filter: "/x = 'ä & #' AND /y > 1", record: '["1","ä"]', groups: ['/a,b', '/c'], figure: 'AVG', hasTotals: true,
     order: [{ path: '/-a,b:c%', isFalling: true }, { path: '/p', isFalling: false }],
     layout: [{ path: '/x:1,%2C', isHidden: true, isPinned: false, width: 120 }, { path: 'SOW_KEY()', isHidden: false, isPinned: true, width: undefined }],
   };
   assert.deepEqual(readLink(writeLink(view)), view);
   const links = [writeLink(view), '#topic=b'];
   assert.deepEqual(readDesk(new URL(deskLink(links, true), 'http://a/').hash), { links, isStacked: true });
+});
+
+test('filters of columns are conditions of the filter language', async () => {
+  const reader = await open();
+  for (const [id, more] of [['c1', { n: 9007199254740993n, s: "O'Neil" }], ['c2', { n: 2, s: 'oneil', t: true }], ['c3', {}]]) {
+    await reader.publish('quotes', { id, set: 'columns', ...more }, { ack: 'processed' });
+  }
+  const number = (type, filter) => ({ '/n': { type, filter, kind: 'number' } });
+  const text = (type, filter, path = '/s') => ({ [path]: { type, filter } });
+  for (const [where, wanted] of [
+    [number('equals', '9007199254740992'), ''], [number('equals', '9007199254740993'), 'c1'], [number('notEqual', '2'), 'c1,c3'],
+    [number('greaterThan', '2'), 'c1'], [number('lessThanOrEqual', '2'), 'c2'], [number('blank'), 'c3'], [number('notBlank'), 'c1,c2'],
+    [text('contains', "'N"), 'c1'], [text('notContains', 'NEIL'), 'c3'], [text('equals', 'oneil'), 'c2'], [text('notEqual', 'oneil'), 'c1,c3'],
+    [text('startsWith', 'O'), 'c1'], [text('endsWith', 'l'), 'c1,c2'], [text('true', undefined, '/t'), 'c2'], [text('contains', 'C3', 'SOW_KEY()'), 'c3'],
+    [{ '/n': { kind: 'number', operator: 'OR', conditions: [{ type: 'lessThan', filter: '3' }, { type: 'blank' }] }, ...text('blank') }, 'c3'],
+    [{}, 'c1,c2,c3'],
+  ]) {
+    const rows = await reader.sow('quotes', { filter: both("/set = 'columns'", columnFilter(where)), orderBy: '/id' });
+    assert.equal(rows.map(({ sow_key: key }) => key).join(), wanted, JSON.stringify(where));
+  }
+  assert.throws(() => columnFilter(number('equals', '1,000')), /Write 1000/);
+  for (const key of ['c1', 'c2', 'c3']) await reader.sowDelete('quotes', { key, ack: 'processed' });
+  reader.close();
 });
 
 test('an empty grid has its reason, and a group its records', async () => {
