@@ -57,25 +57,37 @@ _MEMORY: Final = Path("/dev/shm")
 """A file system in memory, for the broker of a run: there a first commit to a topic takes a tenth of the time."""
 _MEMORY_MIN_BYTES: Final = 2 << 30
 """Room without which the broker's files are on disk; 1,200 partitions take 13 MB."""
+_SHARED: Final = pytest.StashKey[Any]()
+"""The broker of several processes, in the one that distributes the tests."""
+_BROKER: Final = "sowstream_broker"
 
 
 @pytest.fixture(scope="session")
-def bootstrap() -> Iterator[str]:
+def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
     """The address of a real Kafka: an embedded one for this run, or the one that SOWSTREAM_TEST_BOOTSTRAP names."""
-    if address := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
-        yield address
-        return
-    broker = EmbeddedBroker(stop_timeout_s=0.0)  # Nobody reads its thousands of files again: it is killed at the end.
+    with contextlib.ExitStack() as stack:
+        if address := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
+            yield address
+        elif hasattr(pytestconfig, "workerinput"):
+            from tests.processes import shared_bootstrap
+
+            yield shared_bootstrap(pytestconfig.workerinput[_BROKER])
+        else:
+            # Nobody reads its thousands of files again: it is killed at the end.
+            broker = EmbeddedBroker(stop_timeout_s=0.0)
+            stack.callback(broker.stop)
+            _start_in_memory(broker)
+            yield broker.bootstrap
+        # A client that a test left in a circle of objects would live on, and write to stderr that its broker is down.
+        gc.collect()
+
+
+def _start_in_memory(broker: EmbeddedBroker) -> None:
+    """Start a broker whose files are in memory, if there is room."""
     with pytest.MonkeyPatch.context() as patch:
         if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MEMORY_MIN_BYTES:
             patch.setattr(tempfile, "tempdir", str(_MEMORY))
         broker.start()
-    try:
-        yield broker.bootstrap
-        # A client that a test left in a circle of objects would live on, and write to stderr that its broker is down.
-        gc.collect()
-    finally:
-        broker.stop()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -151,6 +163,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from tests.processes import Shares
 
     return Shares(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell each process of several where to ask for the run's broker."""
+    from tests.processes import SharedBroker
+
+    stash = node.config.stash
+    if _SHARED not in stash:
+        # Four times the topics of a broker for one process.
+        stash[_SHARED] = SharedBroker(EmbeddedBroker(heap="1500m", stop_timeout_s=0.0), _start_in_memory)
+    node.workerinput[_BROKER] = stash[_SHARED].door
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the broker of several processes after the last one of them."""
+    if (shared := config.stash.get(_SHARED, None)) is not None:
+        shared.stop()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,11 +1,20 @@
-"""Distributes tests over several processes: `pytest -n 2 --dist loadfile`."""
+"""Distributes tests over several processes, `pytest -n 2 --dist loadfile`, and gives all of them one broker."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import threading
+from collections.abc import Callable, Iterable
+from multiprocessing.connection import Client, Listener
+from typing import TYPE_CHECKING
 
 import pytest
 from xdist.scheduler import LoadFileScheduling
+
+from processor.errors import Stop
+
+if TYPE_CHECKING:
+    from processor.trial.broker import EmbeddedBroker
 
 _SPARK = "tests/spark/"
 
@@ -35,3 +44,61 @@ def _turn(name: str, items: list[pytest.Item]) -> int:
     if name.startswith(_SPARK):
         return 0
     return 1 if any("bootstrap" in item.fixturenames or item.get_closest_marker("broker") for item in items) else 2
+
+
+class SharedBroker:
+    """The broker of all processes of a run, kept by the process that distributes the tests.
+
+    It starts with the first question, as many runs need none; if it does not start, each question has the reason.
+    """
+
+    def __init__(self, broker: EmbeddedBroker, start: Callable[[EmbeddedBroker], None]) -> None:
+        """Wait for questions.
+
+        Args:
+            broker: the broker, not started.
+            start: starts it.
+        """
+        self._broker = broker
+        self._start = start
+        self._listener = Listener(family="AF_UNIX")
+        threading.Thread(target=self._answer_all, name="shared broker", daemon=True).start()
+
+    @property
+    def door(self) -> str:
+        """The path at which `shared_bootstrap` asks."""
+        return str(self._listener.address)
+
+    def stop(self) -> None:
+        """End the broker, if one was started."""
+        self._listener.close()
+        self._broker.stop()
+
+    def _answer_all(self) -> None:
+        answer: str | Stop = ""
+        with contextlib.suppress(OSError):  # The listener is closed.
+            while True:
+                with self._listener.accept() as asking:
+                    answer = answer or self._answer()
+                    with contextlib.suppress(BrokenPipeError):  # Its process is gone.
+                        asking.send(answer)
+
+    def _answer(self) -> str | Stop:
+        try:
+            self._start(self._broker)
+        except Stop as error:
+            return error
+        return self._broker.bootstrap
+
+
+def shared_bootstrap(door: str) -> str:
+    """The address of the run's broker, as soon as it is ready.
+
+    Raises:
+        Stop: it did not start; with the reason.
+    """
+    with Client(door) as broker:
+        answer = broker.recv()
+    if isinstance(answer, Stop):
+        raise answer
+    return str(answer)

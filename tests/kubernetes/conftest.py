@@ -22,7 +22,7 @@ FIGURES: Final = pytest.StashKey[Figures]()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the tests that need the cluster a long time, and skip them unless they are asked for."""
     for item in items:
-        if Path(__file__).parent in item.path.parents and "estate" in getattr(item, "fixturenames", ()):
+        if "estate" in getattr(item, "fixturenames", ()) and Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.timeout(1800))
             if SWITCH not in os.environ:

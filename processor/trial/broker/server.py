@@ -21,8 +21,12 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from processor.errors import BrokerUnavailable, Stop
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
 
 HOST = "127.0.0.1"
 """The only address that the broker listens on."""
@@ -252,26 +256,7 @@ def is_ready(bootstrap: str, *, timeout_s: float = _ASK_TIMEOUT_S) -> bool:
     It answers long before. It lists itself once the controller has unfenced it; the first transactional producer,
     and a question about any group, make it create its internal topics, and are answered when these have leaders.
     """
-    # Here, as `sowstream --help` needs this module, and no client.
-    from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: PLC0415
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-
-    kafka: dict[str, str | int | float | bool] = {
-        "bootstrap.servers": bootstrap,
-        "reconnect.backoff.max.ms": 100,
-        "log_level": 0,
-    }
-    admin = AdminClient(kafka)
-    try:
-        if not admin.list_topics(timeout=timeout_s).brokers:
-            return False
-        Producer({**kafka, "transactional.id": _PROBE}).init_transactions(timeout_s)
-        admin.describe_consumer_groups([_PROBE], request_timeout=timeout_s)[_PROBE].result(timeout_s)
-    except KafkaException as error:
-        return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
-    except TimeoutError:
-        return False
-    return True
+    return _accepts_all(_admin(bootstrap), bootstrap, timeout_s)
 
 
 def await_ready(server: Server, *, has_ended: Callable[[], bool], timeout_s: float) -> None:
@@ -281,11 +266,40 @@ def await_ready(server: Server, *, has_ended: Callable[[], bool], timeout_s: flo
         BrokerUnavailable: its process ended, or it is not ready after `timeout_s`; with the end of its logs.
     """
     deadline_s = time.monotonic() + timeout_s
-    while not is_ready(server.bootstrap):
+    # One client for all questions: librdkafka 2.16 has aborted where clients were made and dropped beside a broker
+    # that was starting.
+    admin = _admin(server.bootstrap)
+    while not _accepts_all(admin, server.bootstrap, _ASK_TIMEOUT_S):
         if has_ended():
             raise BrokerUnavailable(f"the embedded broker ended while it started:\n{_evidence(server)}")
         if time.monotonic() > deadline_s:
             raise BrokerUnavailable(f"the embedded broker is not ready after {timeout_s:.0f} s:\n{_evidence(server)}")
+
+
+def _admin(bootstrap: str) -> AdminClient:
+    # Here, as `sowstream --help` needs this module, and no client.
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+    return AdminClient(_kafka(bootstrap))
+
+
+def _kafka(bootstrap: str) -> dict[str, str | int | float | bool]:
+    return {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 100, "log_level": 0}
+
+
+def _accepts_all(admin: AdminClient, bootstrap: str, timeout_s: float) -> bool:
+    from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: PLC0415
+
+    try:
+        if not admin.list_topics(timeout=timeout_s).brokers:
+            return False
+        Producer({**_kafka(bootstrap), "transactional.id": _PROBE}).init_transactions(timeout_s)
+        admin.describe_consumer_groups([_PROBE], request_timeout=timeout_s)[_PROBE].result(timeout_s)
+    except KafkaException as error:
+        return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
+    except TimeoutError:
+        return False
+    return True
 
 
 def _evidence(server: Server) -> str:
