@@ -564,6 +564,19 @@ def test_groups_and_totals_follow_the_records(page, world):
     page.wait_for_function(f"""document.querySelector("{total}")?.textContent.trim() === '{sum(quantities[1::4]):,}'""")
 
 
+def test_the_window_is_paced_by_the_updates_of_each_second(page, world):
+    """The page tells its window each second how many updates there were."""
+    page.evaluate("""() => {
+      const { window: rows } = window.sowstreamPage.grid;
+      const pace = rows.pace.bind(rows);
+      window.paces = [];
+      rows.pace = (updates) => { window.paces.push(updates); return pace(updates); };
+    }""")
+    world.gateway.call(lambda: [world.feeds["orders"].write("0000", order(0, qty=key)) for key in range(300)])
+    page.wait_for_function("window.paces.reduce((one, other) => one + other, 0) === 300")
+    until_text(page, 0, "/qty", "299")
+
+
 def test_rates_lag_and_a_lost_connection_are_shown(page, world):
     """The updates of a second, their lag, and the state of the connection are shown; the grid is grey without one."""
     page.evaluate("""() => {

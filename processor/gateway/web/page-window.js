@@ -4,6 +4,9 @@ import { KEY, kindOf, shownText, valueAt } from './page-cells.js';
 const ORDER_MS = 200;
 const SPARE_ROWS = 20;
 const ROWS_MAX = 4000;
+const BUSY = 500; // With so many updates a second in the window the gateway folds those of each row …
+const CALM = 200; // … until there are so few.
+const CONFLATION = '100ms';
 
 /**
  * A live window. Its order comes from the gateway, which alone compares every digit and values of all kinds. A picture of the
@@ -11,7 +14,7 @@ const ROWS_MAX = 4000;
  * into the picture at once; rows that may have moved keep the values of the picture until the next answer.
  */
 export class LiveWindow {
-  #connection; #topic; #query; #calls; #view; #isStale = true; #isReading = false; #isFollowing = false; #endPause = () => {}; #isClosed = false; #moved = new Set(); #places = new Map(); #pictured = ''; #asked = { first: 0, count: 100 };
+  #connection; #topic; #query; #calls; #view; #isStale = true; #isReading = false; #isFollowing = false; #endPause = () => {}; #isClosed = false; #moved = new Set(); #places = new Map(); #pictured = ''; #conflation; #asked = { first: 0, count: 100 };
 
   /**
    * @param {object} connection
@@ -53,7 +56,7 @@ export class LiveWindow {
   get #ordered() { return { ...this.#query.options, filter: this.filter || undefined, orderBy: this.orderBy }; }
 
   #open() {
-    const view = this.#view = this.#connection.view(this.#topic, { ...this.#range, timestamp: true });
+    const view = this.#view = this.#connection.view(this.#topic, { ...this.#range, timestamp: true, conflation: this.#conflation });
     view.addEventListener('change', ({ changes }) => this.#changed(changes));
     view.addEventListener('rows', () => { if (view.rows !== this.total) this.reread(); });
     view.addEventListener('ready', () => this.reread());
@@ -132,6 +135,17 @@ export class LiveWindow {
     const isOther = (one, other) => kindOf(one) !== kindOf(other) || shownText(one) !== shownText(other);
     return !before || this.#query.order.some(({ path }) => isOther(valueAt(before, path), valueAt(record, path)));
   }
+
+  /** Let the gateway send a row at most ten times a second while more updates come than anybody can see: called with those of each second. */
+  async pace(updates) {
+    const conflation = updates > (this.#conflation ? CALM : BUSY) ? CONFLATION : undefined;
+    if (conflation === this.#conflation || this.#query.options?.projection) return;
+    this.#conflation = conflation;
+    if (!this.#view.subscription.isOver) await this.#view.replace({ conflation }).catch((error) => this.#calls.error(error));
+  }
+
+  /** The number of updates in a message: where they are folded, the versions that it spans. */
+  updatesIn({ version, delta_base: base }) { return this.#conflation && base !== undefined ? version - base : 1; }
 
   /** The newest state of a row that stands in its place; of one that may have moved, that of the picture. */
   newest(row) {

@@ -263,7 +263,7 @@ function changed(changes) {
   for (const change of changes) {
     const { type, message: { data, timestamp } = {} } = change;
     if (type !== 'remove') state.grid.learn(data); // Of a delta its fields alone.
-    if (type === 'update') state.updates += 1; // A row that leaves or enters the view comes with an old time.
+    if (type === 'update') state.updates += state.grid.window.updatesIn(change.message); // A row that leaves or enters the view comes with an old time.
     if (type === 'update' && timestamp && !isGrouped) state.lags.push(Date.now() - Date.parse(timestamp));
     if (type === 'remove' && !isGrouped && listLeft($('left'), change, state.grid.window)) $('left-count').textContent = (state.left += 1).toLocaleString('en');
   }
@@ -330,6 +330,7 @@ document.addEventListener('click', ({ target }) => {
 completeFields($('filter'), $('completions'), () => state.grid?.fields.map(filterPath) ?? []);
 setInterval(() => {
   showLife();
+  state.grid?.window?.pace(state.updates);
   const lags = state.lags.sort((a, b) => a - b);
   $('rate').textContent = state.updates.toLocaleString('en');
   $('lag').textContent = lags.length ? `${Math.max(0, lags[lags.length >> 1]).toLocaleString('en')} ms` : '–';

@@ -59,6 +59,35 @@ test('each picture of a window is complete and in order, while records come, go 
   for (const one of [reader, writer]) one.close();
 });
 
+test('many updates of a row are folded, and counted all the same; few come one by one', async () => {
+  const [reader, writer] = [await open(), await open()];
+  const write = (half) => writer.publish('orders', { id: 7000, half }, { ack: 'processed' });
+  await write(0);
+  let updates = [];
+  const window = new LiveWindow(reader, 'orders', { filter: '/id = 7000', order: HALF, options: {} }, {
+    rows: () => {},
+    changes: (changes) => { updates.push(...changes.filter(({ type }) => type === 'update').map(({ message }) => window.updatesIn(message))); },
+    error: (error) => { throw error; },
+  });
+  await until(() => window.isSettled);
+  const total = () => updates.reduce((one, other) => one + other, 0);
+  const isShown = (half) => window.rows.length === 1 && window.newest(window.rows[0]).record.half === half;
+  await window.pace(1000);
+  await Promise.all(Array.from({ length: 50 }, (_, half) => write(half + 1)));
+  await until(() => total() === 50 && isShown(50));
+  assert.ok(updates.length < 50, `${updates.length} messages`);
+  await window.pace(300);
+  await Promise.all([write(51), write(52)]);
+  await until(() => total() === 52 && isShown(52));
+  updates = [];
+  await window.pace(100);
+  await Promise.all(Array.from({ length: 50 }, (_, half) => write(half + 53)));
+  await until(() => total() === 50 && isShown(102)); // The picture may be there before the last of them.
+  assert.deepEqual(updates, Array(50).fill(1));
+  window.close();
+  for (const one of [reader, writer]) one.close();
+});
+
 test('a wrong filter leaves a window as it is', async () => {
   const reader = await open();
   const window = new LiveWindow(reader, 'orders', { filter: '', order: [] }, { rows: () => {}, changes: () => {}, error: () => {} });
