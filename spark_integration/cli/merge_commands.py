@@ -19,7 +19,6 @@ from spark_integration.cli.pipeline_file import (
     pipeline_settings,
     place,
     stop_event,
-    stop_on_signals,
 )
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ def merge(topic: TopicArgument, config: PipelineFile = None, once: Once = False)
 
     job = merge_job(topic)
     is_moved = current_fence(topic, pipeline.topics, pipeline.spark_kafka()).is_up
-    with pipeline_session(pipeline, f"sowstream-spark merge {topic}") as session:
-        stop_on_signals(stop)
+    with pipeline_session(pipeline, f"sowstream-spark merge {topic}", stop) as session:
         if is_moved:
             run_moved_merge(pipeline, topic, session, stop, once=once)
             return

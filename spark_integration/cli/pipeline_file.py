@@ -6,14 +6,16 @@ import os
 import signal
 import threading
 from _thread import start_new_thread
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeAlias
 
 import typer
 
+from processor.cli.output import inform
 from processor.errors import Stop
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ PipelineFile: TypeAlias = Annotated[
 ]
 Once: TypeAlias = Annotated[bool, typer.Option("--once", help="Process the input that exists now, and end.")]
 TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the settings.")]
+_LOOK_S: Final = 0.1
+"""Time between two looks whether a stop is requested while Spark starts."""
 
 
 def pipeline_settings(path: Path | None) -> PipelineSettings:
@@ -42,12 +46,20 @@ def pipeline_settings(path: Path | None) -> PipelineSettings:
 
 
 @contextmanager
-def pipeline_session(pipeline: PipelineSettings, app_name: str) -> Iterator[SparkSession]:
+def pipeline_session(
+    pipeline: PipelineSettings, app_name: str, stop: threading.Event | None = None
+) -> Iterator[SparkSession]:
     """Start Spark with the settings of the pipeline; it stops with the block.
 
-    The master is the one that `spark-submit` or the settings name.
+    The master is the one that `spark-submit` or the settings name. The handlers of signals stay those of the caller.
+
+    Args:
+        pipeline: the settings.
+        app_name: shown in Spark's logs and pages.
+        stop: set by a signal, which ends the start; None: Ctrl-C raises its own error.
 
     Raises:
+        KeyboardInterrupt: a stop was requested before Spark had started, and a line about it was printed.
         ConfigurationError: Spark cannot start here.
         Stop: it did not start, with the first causes that it wrote to its log; or its JVM has ended within the block.
     """
@@ -55,7 +67,12 @@ def pipeline_session(pipeline: PipelineSettings, app_name: str) -> Iterator[Spar
 
     from spark_integration import spark_session  # noqa: PLC0415
     from spark_integration.cli.spark_log import log_file, output_to  # noqa: PLC0415
-    from spark_integration.foundation.pyspark_private import has_jvm_ended, is_remote, running_jvm  # noqa: PLC0415
+    from spark_integration.foundation.pyspark_private import (  # noqa: PLC0415
+        has_jvm_ended,
+        is_remote,
+        make_active,
+        running_jvm,
+    )
 
     starts_jvm = running_jvm() is None and "PYSPARK_GATEWAY_PORT" not in os.environ
     file = log_file(pipeline) if starts_jvm else None
@@ -63,8 +80,13 @@ def pipeline_session(pipeline: PipelineSettings, app_name: str) -> Iterator[Spar
         structlog.stdlib.get_logger("sowstream.spark").info("Spark starts", log=str(file))
     # Its progress bars would overwrite the lines of the jobs.
     conf = {"spark.ui.showConsoleProgress": "false"} | dict(pipeline.spark)
-    with output_to(file):
-        session = spark_session(app_name, **conf)
+    try:
+        with output_to(file):
+            session = _in_thread(lambda: spark_session(app_name, **conf), stop)
+    except KeyboardInterrupt:
+        inform("Interrupted before Spark had started: nothing has run.")
+        raise
+    make_active(session)
     if not is_remote(session):
         session.sparkContext.setLogLevel("ERROR")
     try:
@@ -78,18 +100,38 @@ def pipeline_session(pipeline: PipelineSettings, app_name: str) -> Iterator[Spar
     session.stop()
 
 
+def _in_thread(start: Callable[[], SparkSession], stop: threading.Event | None) -> SparkSession:
+    """Start Spark in another thread, so that a stop acts at once.
+
+    In the main thread PySpark takes the handler of Ctrl-C, and its own one calls Java in the midst of another call of
+    Java: two traces, and no end. A start that is left alone ends with this process, by the closed input of its JVM.
+
+    Raises:
+        KeyboardInterrupt: the event was set.
+    """
+    started: Future[SparkSession] = Future()
+
+    def run() -> None:
+        try:
+            started.set_result(start())
+        except BaseException as error:  # noqa: BLE001 - raised to the caller
+            started.set_exception(error)
+
+    threading.Thread(target=run, name="spark-start", daemon=True).start()
+    while not started.done():
+        if stop is not None and stop.is_set():
+            raise KeyboardInterrupt
+        wait([started], _LOOK_S)
+    return started.result()
+
+
 def stop_event() -> threading.Event:
-    """An event that SIGTERM and Ctrl-C set: to be called again once Spark runs, which has its own handler."""
+    """An event that SIGTERM and Ctrl-C set from now on."""
     stop = threading.Event()
-    stop_on_signals(stop)
-    return stop
-
-
-def stop_on_signals(stop: threading.Event) -> None:
-    """Let SIGTERM and SIGINT set an event from now on."""
     for number in (signal.SIGTERM, signal.SIGINT):
         # On a thread of its own: a signal may arrive while this one has the lock of the event, as in `wait`.
         signal.signal(number, lambda *_: start_new_thread(stop.set, ()))
+    return stop
 
 
 Timeout: TypeAlias = Annotated[
@@ -120,7 +162,7 @@ def place(file: Path | None, name: str) -> Iterator[CommandContext]:
     pipeline = pipeline_settings(file)
     options = pipeline.spark_kafka()
     with pipeline_session(pipeline, f"sowstream-spark {name}") as session:
-        # After Spark's own handlers. A takeover that is interrupted while workers leave lets them go on.
+        # A takeover that is interrupted while workers leave lets them go on.
         signal.signal(signal.SIGTERM, _interrupt)
         yield CommandContext(pipeline, session, pipeline.topics, options)
 

@@ -20,7 +20,6 @@ from spark_integration.cli.pipeline_file import (
     pipeline_session,
     pipeline_settings,
     stop_event,
-    stop_on_signals,
 )
 
 if TYPE_CHECKING:
@@ -44,10 +43,12 @@ def run(
     from spark_integration.cli.live_jobs import live_jobs, metrics_server  # noqa: PLC0415 - slow
     from spark_integration.pipeline.runner import run_jobs  # noqa: PLC0415
 
-    with pipeline_session(pipeline, "sowstream-spark run") as session:
-        stop_on_signals(stop)
-        with metrics_server(pipeline) as monitor, live_jobs(monitor) as watch:
-            run_jobs(pipeline, chosen, session, once=once, stop=stop, monitor=monitor, watch=watch)
+    with (
+        pipeline_session(pipeline, "sowstream-spark run", stop) as session,
+        metrics_server(pipeline) as monitor,
+        live_jobs(monitor) as watch,
+    ):
+        run_jobs(pipeline, chosen, session, once=once, stop=stop, monitor=monitor, watch=watch)
 
 
 _COLUMNS: Final = (

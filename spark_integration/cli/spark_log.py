@@ -105,7 +105,10 @@ def _handlers() -> list[logging.StreamHandler[TextIO]]:
 
 
 def _let_py4j_log_to(file: Path) -> None:
-    """Send the traces of functions that Java calls to the file: a job's own line has their cause."""
+    """Send the traces of functions that Java calls, and of calls that Ctrl-C cuts off, to the file.
+
+    A job's own line has the cause of the first ones.
+    """
     py4j = logging.getLogger("py4j")
     if py4j.propagate:
         handler = logging.FileHandler(file, encoding="utf-8", delay=True)
@@ -113,6 +116,15 @@ def _let_py4j_log_to(file: Path) -> None:
         handler.addFilter(lambda record: record.exc_info is None or not isinstance(record.exc_info[1], Draining))
         py4j.addHandler(handler)
         py4j.propagate = False
+
+        def is_of_others(record: logging.LogRecord) -> bool:
+            if Path(record.pathname).parent.name != "py4j":
+                return True
+            handler.handle(record)
+            return False
+
+        # It logs errors of a call to the root logger.
+        logging.getLogger().addFilter(is_of_others)
 
 
 def _causes(file: Path, size: int) -> list[str]:

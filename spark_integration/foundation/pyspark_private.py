@@ -66,6 +66,12 @@ def start_jvm(conf: Mapping[str, str]) -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+def make_active(spark: SparkSession) -> None:
+    """Make a session the active one of this thread, as `getActiveSession` finds it; another thread has started it."""
+    if (jvm := find_jvm(spark)) is not None:
+        SparkSession._get_j_spark_session_class(jvm).setActiveSession(spark._jsparkSession)
+
+
 def jvm_of(spark: SparkSession, purpose: str) -> Any:
     """The JVM of a classic session.
 

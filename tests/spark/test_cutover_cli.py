@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
 from spark_integration.cli import run_command
+from tests.waiting import PATIENCE_S, until
 
 COMMANDS = ("takeover", "handback", "backfill", "reconcile")
 
@@ -35,3 +41,29 @@ def test_a_time_without_zone_is_refused(capsys) -> None:
     """`--as-of` needs a zone: a local time could mean several moments."""
     assert run_command(["backfill", "orders", "--from", "a", "--as-of", "2026-11-23T10:00:00"]) == 2
     assert "--as-of" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is no signal of one process there")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_ctrl_c_while_spark_starts_is_one_line(command: str, tmp_path) -> None:
+    """An interrupt before the session exists ends a command at once: one line, exit code 130, and no trace."""
+    (tmp_path / "sowstream.yaml").write_text("topics: {orders: {}}\n")
+    (tmp_path / "pipeline.yaml").write_text("spark_log: '-'\n")
+    (java := tmp_path / "bin" / "java").parent.mkdir()
+    java.write_text(f"#!/bin/sh\ntouch {tmp_path}/begun\nexec sleep 600\n")
+    java.chmod(0o755)
+    more = ["--from", "archive"] if command == "backfill" else []
+    process = subprocess.Popen(
+        [sys.executable, "-m", "spark_integration.cli", command, "orders", "-c", f"{tmp_path}/pipeline.yaml", *more],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)}, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        until((tmp_path / "begun").exists, "Java is started")
+        process.send_signal(signal.SIGINT)
+        # Java has the other end of standard error, so that its end is not awaited.
+        assert process.wait(PATIENCE_S) == 130
+        assert process.stderr is not None
+        assert process.stderr.readline() == "Interrupted before Spark had started: nothing has run.\n"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.communicate()[1] == ""

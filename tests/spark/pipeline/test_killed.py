@@ -232,13 +232,19 @@ def test_a_second_driver_is_refused_until_the_first_is_dead(pipeline) -> None:
 
 
 def test_the_end_of_a_killed_jvm_is_one_sentence(tmp_path) -> None:
-    """A command whose JVM is killed says so and names Spark's log; nothing of the JVM is on its standard output."""
+    """A command whose JVM is killed says so and names Spark's log; nothing of the JVM is on its standard output.
+
+    Until then its session is that of the caller's thread, and Ctrl-C has the handler of the caller.
+    """
     (tmp_path / "sowstream.yaml").write_text("topics: {orders: {}}\n")
     (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump({"settings": "sowstream.yaml", "spark": SPARK, "jobs": {}}))
     program = (
         "from pyspark import SparkContext\n"
         "from spark_integration.cli.pipeline_file import pipeline_session, pipeline_settings\n"
+        "import signal\n"
         "with pipeline_session(pipeline_settings(None), 'test') as session:\n"
+        "    assert session.getActiveSession() is session\n"
+        "    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
         "    SparkContext._gateway.proc.kill()\n"
         "    session.range(1).count()\n"
     )
