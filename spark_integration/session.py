@@ -67,8 +67,17 @@ def _java() -> str:
     raise NoJava(f"Spark needs Java, and none is installed; {_DO}")
 
 
-_PARSER: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m", "py4j.GatewayServer")
-"""Options and class of a JVM that ends before Java's thorough compiler would pay."""
+_PARSER: Final = (
+    "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m",
+    "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
+    "-Dslf4j.provider=org.slf4j.helpers.NOP_FallbackServiceProvider",
+    "py4j.GatewayServer",
+)  # fmt: skip
+"""Options and class of a JVM that ends before Java's thorough compiler would pay: it trusts Spark's jars, and writes
+no log, whose start would take as long as the parser.
+"""
+_FIRST_JARS: Final = ("py4j", "scala-library", "spark-catalyst", "spark-sql-api", "spark-sql_", "antlr4", "slf4j-api")
+"""The beginnings of the names of the jars with most of its classes: Java looks for a class in one jar after another."""
 
 
 @contextmanager
@@ -84,7 +93,9 @@ def parser_jvm() -> Iterator[Callable[[], Any]]:
     with ExitStack() as stack:
         lines = None
         with suppress(NoJava, OSError):
-            command = [_java(), "-classpath", f"{jars}/*", *_PARSER, "--die-on-broken-pipe", "--enable-auth", "0"]
+            first = [str(jar) for name in _FIRST_JARS for jar in jars.glob(f"{name}*.jar")]
+            class_path = os.pathsep.join([*first, f"{jars}/*"])
+            command = [_java(), "-classpath", class_path, *_PARSER, "--die-on-broken-pipe", "--enable-auth", "0"]
             pipe = subprocess.PIPE
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
             stack.enter_context(process)
@@ -210,7 +221,7 @@ def _defaults(named: Mapping[str, str]) -> dict[str, str]:
 
 def _with_connector(conf: dict[str, str]) -> dict[str, str]:
     """Add the connector to the packages, unless its jars are on the class path of the Spark that will start."""
-    named = _spark_defaults() | conf
+    named = spark_defaults() | conf
     if _is_on_class_path(named):
         return dict(conf)
     packages = [name for name in named.get(_PACKAGES, "").split(",") if name]
@@ -267,7 +278,7 @@ def _spark_home() -> Path:
     return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
-def _spark_defaults() -> dict[str, str]:
+def spark_defaults() -> dict[str, str]:
     """The settings of `spark-defaults.conf`, each a name and a value, with blanks, `=` or `:` between them."""
     file = Path(os.environ.get("SPARK_CONF_DIR") or _spark_home() / "conf") / "spark-defaults.conf"
     try:

@@ -101,6 +101,27 @@ def metrics_page(registry: CollectorRegistry = REGISTRY) -> Page:
     return page
 
 
+def listening_socket(port: int, host: str) -> socket.socket:
+    """Create the socket of a server.
+
+    Args:
+        port: the port; 0: any free one.
+        host: the address to listen on; empty: every address, of IPv6 too where there is IPv6.
+
+    Raises:
+        OSError: the address cannot be used.
+        OverflowError: there is no such port.
+    """
+    has_both = socket.has_dualstack_ipv6()
+    is_ipv6 = ":" in host or (not host and has_both)
+    return socket.create_server(
+        (host, port),
+        family=socket.AF_INET6 if is_ipv6 else socket.AF_INET,
+        backlog=_BACKLOG,
+        dualstack_ipv6=is_ipv6 and has_both,
+    )
+
+
 class PageServer:
     """Serves pages on a thread of its own, until it is closed or the process ends."""
 
@@ -108,24 +129,17 @@ class PageServer:
         """Listen, and start the thread.
 
         Args:
-            port: the port; 0: any free one.
+            port: see `listening_socket`.
             pages: pages that take time, such as `/metrics`, by path: one is made when no probe waits, and then none for
                 four times as long as it took.
             probes: pages that are made at once, such as `/livez`, by path.
-            host: the address to listen on; empty: every address, of IPv6 too where there is IPv6.
+            host: see `listening_socket`.
 
         Raises:
             OSError: the address cannot be used.
             OverflowError: there is no such port.
         """
-        has_both = socket.has_dualstack_ipv6()
-        is_ipv6 = ":" in host or (not host and has_both)
-        self._listening = socket.create_server(
-            (host, port),
-            family=socket.AF_INET6 if is_ipv6 else socket.AF_INET,
-            backlog=_BACKLOG,
-            dualstack_ipv6=is_ipv6 and has_both,
-        )
+        self._listening = listening_socket(port, host)
         self._listening.setblocking(False)
         self.port: int = self._listening.getsockname()[1]
         self._pages, self._probes = pages, probes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext, suppress
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,9 +12,8 @@ from processor.errors import ConfigurationError, Stop, counted
 from spark_integration.cli.pipeline_file import PipelineFile, pipeline_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from spark_integration.pipeline.offline_check import SettingPlace
     from spark_integration.pipeline.pipeline_settings import PipelineJob, PipelineSettings
 
 
@@ -32,9 +31,10 @@ def check(
     pipeline = pipeline_settings(config)
     chosen = pipeline.chosen(jobs)
     from spark_integration.pipeline.run_check import check_run  # noqa: PLC0415 - slow
+    from spark_integration.pipeline.sql_check import sql_of, sql_problems  # noqa: PLC0415
     from spark_integration.session import parser_jvm  # noqa: PLC0415
 
-    texts = _sql(chosen) if parse_sql else []
+    texts = sql_of(chosen) if parse_sql else []
     # The parser starts while Kafka is asked.
     with parser_jvm() if texts else nullcontext() as jvm:
         findings = check_run(pipeline, chosen)
@@ -44,7 +44,7 @@ def check(
         if jvm is not None:
             # It needs Java, whose absence is one of the problems.
             with suppress(Stop) if problems else nullcontext():
-                for line in _sql_problems(pipeline, texts, jvm()):
+                for line in sql_problems(pipeline, texts, jvm()):
                     data(line)
                     problems += 1
     if problems:
@@ -67,31 +67,3 @@ def refuse_problems(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> 
     if problems:
         kind = Stop if all(finding.kind == "outage" for finding in problems) else ConfigurationError
         raise kind("\n  ".join(map(str, problems)))
-
-
-class _Sql(NamedTuple):
-    """A text of SQL in the settings of a job."""
-
-    job: str
-    place: SettingPlace
-    is_query: bool
-    """False for an expression."""
-    text: str
-
-
-def _sql(jobs: Sequence[PipelineJob]) -> list[_Sql]:
-    """The SQL of jobs."""
-    return [
-        _Sql(job.name, place, kind == "query", text)
-        for job in jobs
-        for place, (kind, text) in job.kind.sql(job.settings).items()
-    ]
-
-
-def _sql_problems(pipeline: PipelineSettings, texts: Sequence[_Sql], jvm: Any) -> Iterator[str]:
-    """The SQL that Spark's parser in a JVM cannot read."""
-    from spark_integration.foundation.pyspark_private import sql_problem  # noqa: PLC0415 - slow
-
-    for one in texts:
-        if (problem := sql_problem(jvm, one.text, is_query=one.is_query)) is not None:
-            yield f"{pipeline.place(one.job, *one.place)}: {problem}"

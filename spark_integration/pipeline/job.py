@@ -142,6 +142,18 @@ SettingsT = TypeVar("SettingsT", bound=JobSettings)
 
 
 @dataclass(frozen=True, slots=True)
+class SqlScope:
+    """The names that the SQL of a job can use."""
+
+    views: Mapping[str, str | None]
+    """The columns of each view as DDL, by its name; None: only its records show them. An expression is over the columns
+    of `source`.
+    """
+    key: Sequence[str] = ()
+    """The columns that the result of a query must have."""
+
+
+@dataclass(frozen=True, slots=True)
 class JobIdentity:
     """The id and the epoch of a job; the client names of its records begin with them."""
 
@@ -248,6 +260,11 @@ class Job(ABC, Generic[SettingsT]):
     def sql(cls, settings: Any) -> Mapping[tuple[str, ...], tuple[SqlKind, str]]:  # noqa: ARG003 - for subclasses
         """The SQL in the settings, by its place in them: a query or an expression."""
         return {}
+
+    @classmethod
+    def sql_scope(cls, settings: Any) -> SqlScope | None:  # noqa: ARG003 - for subclasses
+        """The names that this SQL can use; None: those of other tables and functions, too."""
+        return None
 
     def run(self, stream: DataFrame | DataStreamWriter, *, once: bool) -> StreamingQuery:
         """Start a query under the name, the checkpoint and the trigger of the job."""

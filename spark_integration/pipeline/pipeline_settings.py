@@ -172,8 +172,11 @@ class PipelineSettings:
 
     def place(self, job: str, *setting: str) -> str:
         """The place of a setting of a job, with its line: `line 7: jobs.book.to.path`."""
-        at = ("jobs", job, *setting)
-        return f"{_Lines(self.text).of(at)}{'.'.join(at)}"
+        return self.place_at_top("jobs", job, *setting)
+
+    def place_at_top(self, *setting: str) -> str:
+        """The place of a setting of the file; one of the environment has no line."""
+        return f"{_Lines(self.text).of(setting)}{'.'.join(setting)}"
 
     def checkpoint(self, name: str) -> str:
         """The directory of a job's checkpoint."""

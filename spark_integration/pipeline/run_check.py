@@ -49,13 +49,15 @@ def check_run(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> list[R
         pipeline: the settings, which were checked when they were read.
         jobs: the jobs to run.
     """
-    findings = [*_spark(pipeline), *_kafka(pipeline, jobs)]
+    drivers = [*_drivers(pipeline, jobs)]
+    # A driver that runs has its port.
+    findings = [*_spark(pipeline), *([] if drivers else _port(pipeline)), *_kafka(pipeline, jobs)]
     if not any(name in os.environ for name in _OTHER_FILES) and "spark.hadoop.fs.defaultFS" not in pipeline.spark:
         for job in jobs:
             findings += _disk(pipeline, job)
     for job in jobs:
         findings += _format(pipeline, job)
-    findings += _drivers(pipeline, jobs)
+    findings += drivers
     return sorted(dict.fromkeys(findings), key=lambda finding: finding.kind == "note")
 
 
@@ -68,6 +70,19 @@ def _spark(pipeline: PipelineSettings) -> Iterator[RunFinding]:
     own = [text for name, text in pipeline.spark.items() if name.startswith(("spark.jars", "spark.driver.extra"))]
     if not any(_CONNECTOR in text for text in own) and (problem := connector_problem()) is not None:
         yield RunFinding("", problem)
+
+
+def _port(pipeline: PipelineSettings) -> Iterator[RunFinding]:
+    """Find a port of the metrics that is in use."""
+    if pipeline.metrics_port:
+        from processor.telemetry.page_server import listening_socket  # noqa: PLC0415 - slow
+
+        try:
+            listening_socket(pipeline.metrics_port, pipeline.metrics_host).close()
+        except OSError as error:
+            place = pipeline.place_at_top("metrics_port")
+            reason = str(error.strerror).partition(" (while")[0]
+            yield RunFinding(place, f"{pipeline.metrics_port}: {reason}; choose another one")
 
 
 def _kafka(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> Iterator[RunFinding]:

@@ -19,12 +19,13 @@ from spark_integration.foundation.pyspark_private import jvm_of, sql_problem
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.foundation.sql import quoted
 from spark_integration.pipeline.ingesting.kafka_source import kafka_records, partition_counts
-from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind
+from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind, SqlScope
 from spark_integration.pipeline.monitor import QUARANTINED
 from spark_integration.pipeline.published_state import DELETED, REMOVED, Prepared, PublishedState, with_text_for_null
 from spark_integration.pipeline.quarantine import Quarantine
 from spark_integration.pipeline.query_sources import NoColumns, QuerySources
 from spark_integration.publish.publish import WRITERS_MAX, Sending, delta_rows
+from spark_integration.read.metadata_columns import METADATA, SOW
 from spark_integration.read.misfit import MISFIT
 
 if TYPE_CHECKING:
@@ -129,6 +130,13 @@ class Features(Job[FeaturesSettings]):
         sources = QuerySources(context, self._sources, settings.schemas)
         # The stream is the clock: its records are never read, only its offsets.
         clock = kafka_records(session, names, context.kafka, {})
+    @classmethod
+    def sql_scope(cls, settings: Any) -> SqlScope | None:
+        """The sources, with the columns of their records and the metadata."""
+        metadata = f"{SOW} {METADATA.simpleString()}"
+        named = {name: f"{columns}, {metadata}" for name, columns in settings.schemas.items()}
+        return SqlScope({name: named.get(name) for name in settings.sources}, settings.key)
+
 
         def process(batch: DataFrame, batch_id: int) -> Counter[str]:  # noqa: ARG001 - results have their own numbers
             counts: Counter[str] = Counter()

@@ -16,7 +16,7 @@ from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.ingesting.kafka_source import partition_counts
 from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPolicy, RowCheck
 from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
-from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind
+from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind, SqlScope
 from spark_integration.pipeline.quarantine import Quarantine
 from spark_integration.publish.batch_sender import recipe, sender
 from spark_integration.publish.commands import header
@@ -93,6 +93,11 @@ class Ingest(Job[IngestSettings]):
     def sql(cls, settings: Any) -> Mapping[tuple[str, ...], tuple[SqlKind, str]]:
         """The fields to send."""
         return {("mapping", name): ("expression", text) for name, text in settings.mapping.items()}
+
+    @classmethod
+    def sql_scope(cls, settings: Any) -> SqlScope | None:
+        """The columns of the source."""
+        return SqlScope({"source": settings.source.columns})
 
     def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
         """See `Job`."""

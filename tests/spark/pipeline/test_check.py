@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -17,12 +18,15 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from py4j.protocol import Py4JError
 
 from processor.errors import ConfigurationError, Stop
+from processor.telemetry.page_server import listening_socket
 from spark_integration.cli import run_command
+from spark_integration.cli.init import PIPELINE
 from spark_integration.foundation.pyspark_private import sql_problem
 from spark_integration.foundation.small_files import LocalFiles
 from spark_integration.pipeline.driver_claim import DriverClaim
 from spark_integration.pipeline.offline_check import ddl_problem
 from spark_integration.pipeline.pipeline_settings import PipelineSettings
+from spark_integration.pipeline.sql_check import sql_of, sql_problems
 from spark_integration.session import parser_jvm
 from tests.endtoend.world import World
 
@@ -148,6 +152,26 @@ def test_a_living_driver_is_one_problem_however_many_jobs_it_runs(tmp_path) -> N
     assert [line[: len(start)] for line in found] == [start]
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a process of this machine is seen in /proc")
+def test_a_metrics_port_in_use_is_found_unless_the_pipeline_itself_has_it(tmp_path, monkeypatch) -> None:
+    """The port has its line and the reason; next to a running driver of a job, that driver is the problem."""
+    monkeypatch.setattr(run_check, "Admin", partial(run_check.Admin, connect_timeout_s=0.1))
+    with listening_socket(0, "127.0.0.1") as taken:
+        port = taken.getsockname()[1]
+        assert run_command(["init", str(tmp_path)]) == 0
+        with (tmp_path / "pipeline.yaml").open("a") as file:
+            file.write(f"metrics_port: {port}\nmetrics_host: 127.0.0.1\n")
+        pipeline = PipelineSettings.load(tmp_path / "pipeline.yaml")
+        found = [str(finding) for finding in run_check.check_run(pipeline, pipeline.chosen(None))]
+        line = len(PIPELINE.splitlines()) + 1
+        problem = f"line {line}: metrics_port: {port}: {os.strerror(errno.EADDRINUSE)}; choose another one"
+        assert [line for line in found if "metrics_port" in line] == [problem]
+        DriverClaim("book", LocalFiles(tmp_path / "checkpoints/book")).take()
+        found = [str(finding) for finding in run_check.check_run(pipeline, pipeline.chosen(None))]
+        assert [line for line in found if "another driver" in line]
+        assert not [line for line in found if "metrics_port" in line]
+
+
 @pytest.mark.spark
 def test_a_check_without_kafka_says_so(tmp_path, capsys, monkeypatch) -> None:
     """A broker that does not answer is one line, with what to do, and exit code 1; the rest is checked all the same."""
@@ -183,6 +207,56 @@ def test_the_parser_runs_in_a_jvm_of_its_own_that_ends_with_the_block() -> None:
         assert "PARSE_SYNTAX_ERROR" in (sql_problem(jvm, "SELECT a FRM orders x", is_query=True) or "")
     with pytest.raises(Py4JError):
         jvm.java.lang.System.currentTimeMillis()
+
+
+COLUMNS = "id LONG, item STRING NOT NULL COMMENT 'its name', qty LONG, tags ARRAY<STRUCT<name: STRING>>"
+QUERIES = {
+    "SELECT item, sum(qty) AS qty FROM orders GROUP BY item": None,
+    "WITH big AS (SELECT * FROM orders WHERE qty > 5) SELECT item, count(*) AS n FROM big GROUP BY item -- all": None,
+    "SELECT item, _sow.version, t.name FROM orders LATERAL VIEW explode(tags) e AS t;": None,
+    "SELECT o.item, max_by(qty, id) FROM Orders o JOIN `more-orders` m USING (id) GROUP BY 1": None,
+    "SELECT item FROM lake.db.other JOIN orders USING (id)": None,
+    "SELECT item FROM ordrs": "there is no table 'ordrs'; did you mean 'orders'?",
+    "SELECT item FROM orders WHERE id IN (SELECT id FROM oders)": "there is no table 'oders'; did you mean 'orders'?",
+    "SELECT itm AS item FROM orders": "with name `itm` cannot be resolved. Did you mean one of the following? [",
+    "SELECT item, qty FROM orders GROUP BY item": "[MISSING_AGGREGATION] ",
+    "SELECT item, _sow.versoin FROM orders": "[FIELD_NOT_FOUND] ",
+    "SELECT id, qty FROM orders": "the result has no key column 'item'; it has: id, qty",
+}
+"""Queries, each with its problem, or with none."""
+
+
+@pytest.mark.spark
+def test_names_in_sql_are_checked_without_a_session(tmp_path) -> None:
+    """Tables, columns and key columns that do not exist are found; names that only a session knows pass.
+
+    Of a source without columns in the settings, names of tables alone are checked; with a catalog none is.
+    """
+    topics = {"orders": {}, "more-orders": {}, "sums": {"key": ["/item"]}}
+    (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"topics": topics}))
+    query = {"job": "features", "from": ["orders", "more-orders"], "topic": "sums", "key": ["item"]}
+    declared = {"schemas": {"orders": COLUMNS, "more-orders": "id LONG, px DOUBLE"}}
+    jobs = {f"q{n}": {**query, **declared, "sql": sql} for n, sql in enumerate(QUERIES)}
+    jobs["plain"] = {**query, "sql": "SELECT anything FROM orders"}
+    jobs["plain_table"] = {**query, "sql": "SELECT item FROM orders JOIN more"}
+    feed = {"job": "ingest", "from": {"path": "in", "schema": "a INT, line INT"}, "topic": "orders"}
+    jobs["feed"] = {**feed, "mapping": {"id": "a + line", "n": "b", "m": "upper(a", "k": "a -- c"}}
+    file = tmp_path / "pipeline.yaml"
+    expected = {f"q{n}.sql": problem for n, problem in enumerate(QUERIES.values()) if problem is not None}
+    expected |= {"plain_table.sql": "there is no table 'more'; did you mean "}
+    expected |= {"feed.mapping.n": "[UNRESOLVED_COLUMN.WITH_SUGGESTION] ", "feed.mapping.m": "\n[PARSE_SYNTAX_ERROR] "}
+    with parser_jvm() as wait:
+        jvm = wait()
+        for more in ({}, {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}):
+            file.write_text(yaml.safe_dump({"spark": more, "jobs": jobs}))
+            pipeline = PipelineSettings.load(file)
+            found = [*sql_problems(pipeline, sql_of(pipeline.chosen(None)), jvm)]
+            places = [re.match(r"line \d+: jobs\.(\S+): ", line) for line in found]
+            problems = {place[1]: line[place.end() :] for line, place in zip(found, places, strict=True) if place}
+            assert len(problems) == len(found), found
+            assert problems.keys() == (expected.keys() if not more else {"feed.mapping.m"}), found
+            wrong = {place: text for place, text in problems.items() if expected[place] not in f"\n{text}"}
+            assert not wrong
 
 
 @pytest.mark.parametrize("home", ["none", "empty"])
