@@ -7,16 +7,19 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
+import yaml
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration import read_sow
+from spark_integration.cli.init import ORDERS, PIPELINE
 from tests.docs.pages import blocks
 
 SOURCE = "how-to/spark-kafka-source.md"
 DECLARATIVE = "how-to/spark-declarative.md"
+REFERENCE = "reference/spark.md"
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -78,6 +81,22 @@ def test_the_code_with_sparks_own_source(spark, family, tmp_path) -> None:
         b"4": {"id": 4, "state": "late"},
     }
     assert all(message.headers() == [("command", b"delta_publish")] for message in sent.values())
+
+
+def test_the_first_example_reads_the_orders_of_a_new_pipeline(spark, family) -> None:
+    """The reference's first program has the columns that `init` writes; it reads and sums its orders, and cuts one."""
+    family.create("sow", "delta", "publish")
+    with family.transaction("sow") as write:
+        for line in ORDERS.splitlines():
+            write(str(json.loads(line)["id"]), line, version="1", kind="insert")
+    names: dict = {}
+    # A table before the oldest record is refused, and these are of this moment.
+    exec(programs(REFERENCE, family)["Spark and the topics"].replace("timedelta(minutes=1)", "timedelta(0)"), names)
+    jobs = yaml.safe_load(PIPELINE)["jobs"]
+    assert names["schema"] == jobs["book"]["schema"] == jobs["depth"]["schemas"]["orders"]
+    assert sorted(row.id for row in names["orders"].collect()) == [1, 3]
+    assert names["before"].columns == [*json.loads(ORDERS.splitlines()[0]), "_sow"]
+    assert [json.loads(message.value()) for message in family.read("publish")] == [{"id": 3, "qty": 4}]
 
 
 @pytest.mark.long
