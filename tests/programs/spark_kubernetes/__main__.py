@@ -34,7 +34,8 @@ def main() -> int:
     if directory := os.environ.get("K8S_DIR"):
         os.environ["PATH"] = f"{directory}/bin:{os.environ['PATH']}"
         os.environ["KUBECONFIG"] = str(Path(directory) / "kubeconfig")
-    cluster = Cluster(arguments.namespace, HERE / "values.yaml")
+    # A node of two cores, busy with all of it, takes minutes to start a driver and two executors.
+    cluster = Cluster(arguments.namespace, (HERE / "values.yaml",), patience_s=600)
     images = {
         "image.repository": arguments.image,
         "image.tag": arguments.tag,
