@@ -381,7 +381,8 @@ def _code(kind: type[Job[Any]]) -> str:
 def _sources() -> Iterator[Path]:
     for room in ("pipeline", "publish", "tables"):
         yield from (_ROOM / room).rglob("*.py")
-    yield from (_ROOM / "read" / "mask.py", _ROOM / "foundation" / "small_files.py")
+    yield from (_ROOM / "read" / "mask.py", _ROOM / "read" / "schemas" / "json_columns.py")
+    yield _ROOM / "foundation" / "small_files.py"
 
 
 def _digest(text: str) -> str:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from spark_integration.foundation.sql import quoted
 from spark_integration.pipeline.quarantine import fitting, misfit_rows, misfits_of
 from spark_integration.read.read_topics import NothingToInfer, infer_from_records, read_sow
 
@@ -58,7 +59,7 @@ class QuerySources:
         for name in self._topics:
             records = self._read(session, name, shows_misfits=self.leaves_misfits_out)
             view = fitting(records) if self.leaves_misfits_out else records
-            view.createOrReplaceTempView(name)
+            view.createOrReplaceTempView(quoted([name]))
 
     def is_inferred(self, name: str) -> bool:
         """Return whether the columns of a topic are inferred from its records."""

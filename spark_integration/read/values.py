@@ -7,6 +7,7 @@ import binascii
 import ctypes
 import datetime as dt
 import math
+import re
 import uuid
 from collections.abc import Callable
 from decimal import Context, Decimal, InvalidOperation
@@ -51,6 +52,8 @@ _BITS: Final[tuple[tuple[type[DataType], int], ...]] = (
 )
 _NO_NUMBERS: Final = frozenset(("NaN", "Infinity", "+Infinity", "-Infinity", "INF", "+INF", "-INF"))
 _DIGITS: Final = Context(prec=38)
+_DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+"""The texts that Spark reads as decimals: Python reads others too, such as `1_000`."""
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _DAY_S: Final = 86_400
 
@@ -194,9 +197,11 @@ def _decimal(path: str, data_type: DecimalType, *, of_json: bool) -> Convert:
 
 def _number_of(text: str, path: str) -> Decimal:
     try:
-        return Decimal(text)
-    except InvalidOperation:
-        raise TypeError(f"{path} is a text where the schema means a decimal") from None
+        if _DECIMAL_TEXT.fullmatch(text):
+            return Decimal(text)
+    except InvalidOperation:  # An exponent that no decimal has.
+        pass
+    raise TypeError(f"{path} is a text where the schema means a decimal")
 
 
 def _date(path: str) -> Convert:

@@ -11,6 +11,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ ROWS_DDL: Final = (
 
 MISFIT: Final = "misfit"
 _NUMBER: Final = re.compile(r"[+-]?\d*(?:\.(\d*?)0*)?(?:[eE]([+-]?\d{1,9}))?", re.ASCII)
+_WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
+_FLOAT_MAX: Final = 3.4028234663852886e38
 _JAVA_NUMBER: Final = re.compile(r"[+-]?(?:0[xX].*|[\d.]+(?:[eE][+-]?\d+)?[dDfF])", re.ASCII)
 _TIME_ALONE: Final = re.compile(r"T?\d{1,2}:", re.ASCII)
 _OPEN: Final = "a quoted value does not end on its line; from.options.multiLine: true reads such values"
@@ -271,7 +274,7 @@ class _Quotes:
 def _not_as_written(values: list[str], dialect: CsvDialect) -> str | None:
     """The problem of the first value that Spark would read as another one."""
     names = dialect.columns
-    found = [decimal_problem(names[place], values[place], scale) for place, scale in dialect.decimals]
+    found = [_decimal_problem(names[place], values[place], scale) for place, scale in dialect.decimals]
     found += [_double_problem(names[place], values[place], largest) for place, largest in dialect.doubles]
     found += [
         f"{names[place]} is {values[place]!r:.50}, a time without a date, to which Spark would add that of today"
@@ -286,12 +289,17 @@ def _double_problem(name: str, value: str, largest: float) -> str | None:
     text = value.strip()
     if _JAVA_NUMBER.fullmatch(text):
         return f"{name} is {text!r:.50}, which is no number"
-    if _NUMBER.fullmatch(text) and any(map(str.isdigit, text)) and abs(float(text)) > largest:
+    if not _NUMBER.fullmatch(text) or not any(map(str.isdigit, text)):
+        return None
+    if abs(float(text)) > largest:
         return f"{name} is {text!r:.50}, which is beyond the numbers of its column"
+    held = float(text) if largest > _FLOAT_MAX else unpack("f", pack("f", float(text)))[0]
+    if _WHOLE.fullmatch(text) and int(text) != int(held):
+        return f"{name} is {text!r:.50}, which has more digits than its column"
     return None
 
 
-def decimal_problem(name: str, value: str, scale: int) -> str | None:
+def _decimal_problem(name: str, value: str, scale: int) -> str | None:
     """The problem of a value that Spark would round to its column, or read without its commas: 1,5 as 15."""
     text = value.strip()
     number = _NUMBER.fullmatch(text)

@@ -22,9 +22,9 @@ from spark_integration.pipeline.ingesting.reader_options import (
     option,
     spark_options,
 )
-from spark_integration.pipeline.ingesting.row_check import DECIMALS_DDL, PROBLEM, JsonDecimals, decimals_of
 from spark_integration.pipeline.job import DataPath, InputMissing
 from spark_integration.read.mask import TO_JSON, text_of
+from spark_integration.read.schemas.json_columns import inexact
 from spark_integration.read.schemas.schema import given_schema
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ SOURCE_FORMATS: Final = (*_FILE_FORMATS, "kafka", "delta", "iceberg", "text", "r
 """The formats of this module, of Spark itself, and of its lakes; packages bring others."""
 _LARGEST: Final[dict[type[DataType], float]] = {DoubleType: 1.7976931348623157e308, FloatType: 3.4028234663852886e38}
 _CORRUPT: Final = "_corrupt"
+_REST: Final = "__sowstream"
+"""The other columns, as one, so that expressions of a mapping see those of the source alone."""
+_JSON: Final = "json"
+_INEXACT: Final = "inexact"
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _ROW_BITS: Final = 33
 """Bits of `monotonically_increasing_id` for the number of a row in its task."""
@@ -44,6 +48,10 @@ _UNSPLIT: Final = str(1 << 40)
 
 FILES_PER_TRIGGER: Final = "1000"
 """The default limit of a micro-batch, in files: each is read by a task of its own."""
+FILE_AGE_MAX: Final = "36500d"
+"""The default of Spark's `maxFileAge`. Its own one, a week, leaves files that appear later and are older out, without a
+word; the log of its source keeps the names of all files in either case.
+"""
 _FILE_LIMITS: Final = ("maxfilespertrigger", "maxbytespertrigger")
 
 
@@ -88,12 +96,17 @@ class IngestSource(Section):
 
     @property
     def bounded_options(self) -> dict[str, str]:
-        """The options of Spark's source, with a limit for a micro-batch: the first one finds all that is there."""
+        """The options of Spark's source, with a limit for a micro-batch: the first one finds all that is there.
+
+        Files of any age count.
+        """
         given = {name.lower() for name in self.options}
         if self.topic is not None and "maxoffsetspertrigger" not in given:
             return {"maxOffsetsPerTrigger": OFFSETS_PER_TRIGGER, **self.options}
-        if self.place_kind == "file" and not given.intersection(_FILE_LIMITS):
-            return {"maxFilesPerTrigger": FILES_PER_TRIGGER, **self.options}
+        if self.place_kind == "file":
+            limit = {} if given.intersection(_FILE_LIMITS) else {"maxFilesPerTrigger": FILES_PER_TRIGGER}
+            age = {} if "maxfileage" in given else {"maxFileAge": FILE_AGE_MAX}
+            return {**limit, **age, **self.options}
         return dict(self.options)
 
     @property
@@ -210,18 +223,22 @@ class SourceRows:
             columns = [F.col("value").alias(name) for name in ("text", "raw")]
             return rows.select(*columns, nothing.alias("problem"), nothing.alias("detail"), *keep)
         assert source.columns is not None, "values that are not sent as they are have a schema"
-        changed = nothing
-        decimals = decimals_of(given_schema(source.columns))
-        if decimals is not None and option(source.options, "locale") is None:
-            rows = rows.select("value", *keep).mapInArrow(JsonDecimals(decimals), DECIMALS_DDL)
-            changed = F.col(PROBLEM)
         # What is no UTF-8 would be read with other characters in its place.
         is_text = F.is_valid_utf8(F.col("value"))
         text = F.regexp_replace(F.col("value").cast("string"), f"^{_BYTE_ORDER_MARK}", "")
-        row = F.from_json(F.when(is_text, text), *self._parsed(spark_options(source.format, source.options)))
-        problem = F.when(~is_text, F.lit("undecodable")).when(changed.isNotNull(), F.lit(MISFIT)).alias("problem")
-        detail = F.when(~is_text, F.lit("not UTF-8")).otherwise(changed).alias("detail")
-        return self._of_columns(rows.select(row.alias("row"), F.col("value").alias("raw"), problem, detail, *keep))
+        options = spark_options(source.format, source.options)
+        # Spark copies what is deterministic into each place that needs it, and would parse the text again for each.
+        once = "IF(spark_partition_id() >= 0, {}, NULL)"
+        rows = rows.withColumn(_JSON, F.when(is_text, text))
+        rows = rows.withColumn("row", F.from_json(F.expr(once.format(_JSON)), *self._parsed(options)))
+        inexactly = inexact(_JSON, "row", given_schema(source.columns), options)
+        rows = rows.withColumn(_INEXACT, F.expr(once.format(inexactly)))
+        changed = F.coalesce(F.size(_INEXACT) > 0, F.lit(False))
+        problem = F.when(~is_text, F.lit("undecodable")).when(changed, F.lit(MISFIT)).alias("problem")
+        several = F.when(F.array_contains(_INEXACT, ""), F.lit("not one JSON object"))
+        reason = F.coalesce(several, F.array_join(_INEXACT, ", "))
+        detail = F.when(~is_text, F.lit("not UTF-8")).when(changed, reason).alias("detail")
+        return self._of_columns(rows.select("row", F.col("value").alias("raw"), problem, detail, *keep))
 
     def _of_csv(self, lines: DataFrame) -> DataFrame:
         """Make messages of the lines of CSV files."""
@@ -250,24 +267,22 @@ class SourceRows:
     def _of_columns(self, rows: DataFrame) -> DataFrame:
         """Make messages of columns, by the mapping where there is one."""
         fields = rows.schema["row"].dataType.fieldNames()  # type: ignore[attr-defined]
-        own = [name for name in fields if name != _CORRUPT]
-        flat = rows.select("*", *(F.col(f"row.{quoted([name])}").alias(name) for name in own if self.mapping))
-        members = (
-            [F.expr(expression).alias(name) for name, expression in self.mapping.items()]
-            if self.mapping
-            else [F.col(f"row.{quoted([name])}").alias(name) for name in own]
-        )
-        text = text_of(members, skip_nulls=False)
+        own = [F.col(f"row.{quoted([name])}").alias(name) for name in fields if name != _CORRUPT]
         raw: Column = F.col("raw") if "raw" in rows.columns else F.to_json("row", TO_JSON).cast("binary")
         misfit = F.col(f"row.{_CORRUPT}").isNotNull() if _CORRUPT in fields else F.lit(False)
         has_problem = "problem" in rows.columns
         detail = F.col("detail") if has_problem else F.lit(None).cast("string")
         problem = F.when(F.col("row").isNull() | misfit, F.lit(MISFIT))
         problem = F.coalesce("problem", problem) if has_problem else problem
-        return flat.select(
-            text.cast("binary").alias("text"), raw.alias("raw"), problem.alias("problem"), detail.alias("detail"),
-            "file", "line", "at", "partition",
-        )  # fmt: skip
+        rest = F.struct(
+            raw.alias("raw"), problem.alias("problem"), detail.alias("detail"), "file", "line", "at", "partition"
+        ).alias(_REST)
+        if self.mapping:
+            flat = rows.select(rest, *own)
+            members = [F.expr(expression).alias(name) for name, expression in self.mapping.items()]
+        else:
+            flat, members = rows.select(rest, "row"), own
+        return flat.select(text_of(members, skip_nulls=False).cast("binary").alias("text"), f"{_REST}.*")
 
 
 def _time(name: str) -> Column:

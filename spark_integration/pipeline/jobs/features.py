@@ -67,6 +67,18 @@ class FeaturesSettings(JobSettings):
     writers: int = Field(default=_WRITERS, ge=1, le=WRITERS_MAX)
     """The number of tasks that send the changes."""
 
+    @field_validator("sources")
+    @classmethod
+    def _are_names_of_views(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        names = list(dict.fromkeys(value))
+        lower = [name.lower() for name in names]
+        if twins := [name for name in names if lower.count(name.lower()) > 1]:
+            raise ValueError(
+                f"{twins[0]!r} and {twins[1]!r} would be one view, as Spark's names of views have no case: the query "
+                "would read one of them in place of both"
+            )
+        return value
+
     @field_validator("schemas")
     @classmethod
     def _are_sources(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
@@ -118,6 +130,13 @@ class Features(Job[FeaturesSettings]):
         """The query."""
         return {("sql",): ("query", settings.sql)}
 
+    @classmethod
+    def sql_scope(cls, settings: Any) -> SqlScope | None:
+        """The sources, with the columns of their records and the metadata."""
+        metadata = f"{SOW} {METADATA.simpleString()}"
+        named = {name: f"{columns}, {metadata}" for name, columns in settings.schemas.items()}
+        return SqlScope({name: named.get(name) for name in settings.sources}, settings.key)
+
     def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
         """See `Job`."""
         settings, context = self.settings, self.context
@@ -130,13 +149,6 @@ class Features(Job[FeaturesSettings]):
         sources = QuerySources(context, self._sources, settings.schemas)
         # The stream is the clock: its records are never read, only its offsets.
         clock = kafka_records(session, names, context.kafka, {})
-    @classmethod
-    def sql_scope(cls, settings: Any) -> SqlScope | None:
-        """The sources, with the columns of their records and the metadata."""
-        metadata = f"{SOW} {METADATA.simpleString()}"
-        named = {name: f"{columns}, {metadata}" for name, columns in settings.schemas.items()}
-        return SqlScope({name: named.get(name) for name in settings.sources}, settings.key)
-
 
         def process(batch: DataFrame, batch_id: int) -> Counter[str]:  # noqa: ARG001 - results have their own numbers
             counts: Counter[str] = Counter()

@@ -1,9 +1,9 @@
 """Finds values of JSON that Spark's `from_json` puts into a column as another value, without an error.
 
 `from_json` rounds decimals, and whole numbers in columns of doubles; makes infinity of 1e400 and -56 of 200 in a
-TINYINT; takes `12:00:00` for a time of today; and reads the first of two records in one text. Every such record has a
-sign that is cheap to see: `_is_doubtful`. Only where it has one, it is parsed once more, into columns with room for its
-digits. `read/values.py` has the same rules for values that are decoded in Python.
+TINYINT; takes `12:00:00` for a time of today, and the text `1,5` for the decimal 15; and reads the first of two records
+in one text. Every such record has a sign that is cheap to see: `_is_doubtful`. Only where it has one, it is parsed once
+more, into columns with room for its digits. `read/values.py` has the same rules for values that are decoded in Python.
 
 Conditions are texts of SQL: a wide schema has thousands of expressions, and each would be a call to Java.
 """
@@ -11,7 +11,7 @@ Conditions are texts of SQL: a wide schema has thousands of expressions, and eac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 )
 
 from spark_integration.foundation.sql import literal, quoted
+from spark_integration.read.mask import FROM_JSON
 
 _DIGITS: Final = 38
 """Digits of Spark's longest decimal."""
@@ -44,12 +45,27 @@ _LONG: Final = """'[0-9.]{16,}|"-?Infinity"'"""
 _TINY: Final = "'[1-9][0-9.]*[eE]-[0-9]{2}'"
 """A number that the longest decimal may have as zero."""
 _TIME_OF_DAY: Final = """'"T?[0-9]{1,2}:'"""
+_COMMA: Final = '"[+-]?[0-9.]*,[0-9.,eE+-]*"'
+"""A text whose commas Spark leaves out, to read a decimal."""
 _STRING: Final = literal(r'"(?:[^"\\]|\\.)*"')
 """A string of JSON."""
 _IS_STRANGE_YEAR: Final = "year({0}) NOT BETWEEN 1 AND 9999"
 
 
-def inexact(text: str, record: str, struct: StructType) -> str:
+class _Reading(NamedTuple):
+    """A text, and the way in which `from_json` has read it."""
+
+    text: str
+    """The record as JSON, in SQL."""
+    options: str
+    """The options, in SQL."""
+    has_time_format: bool
+    """True if a format of its own reads timestamps, in which a time may come first."""
+    has_locale: bool
+    """True if a locale reads the decimals of texts."""
+
+
+def inexact(text: str, record: str, struct: StructType, options: Mapping[str, str] = FROM_JSON) -> str:
     """The columns that have another value than the record, as an array of texts for an error; null where none may have.
 
     Of a text with more than one record in it, the first element is empty.
@@ -58,26 +74,41 @@ def inexact(text: str, record: str, struct: StructType) -> str:
         text: the record as JSON, in SQL.
         record: what `from_json` made of it, in SQL.
         struct: its columns.
+        options: those with which `from_json` has read it.
     """
+    names_of_options = {name.lower() for name in options}
+    pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    reading = _Reading(text, f"map({pairs})", "timestampformat" in names_of_options, "locale" in names_of_options)
     fields = [field for field in struct.fields if _exact_type(field.dataType) is not None]
     wide = StructType([StructField(field.name, _exact_type(field.dataType) or field.dataType) for field in fields])
     others = [
-        (_is_other(field.dataType, f"{record}.{name_of(field)}", f"exact.{name_of(field)}", text), field)
+        (_is_other(field.dataType, f"{record}.{name_of(field)}", f"exact.{name_of(field)}", reading), field)
         for field in fields
     ]
-    names = ", ".join(
-        [f"IF({is_several(text)}, '', NULL)", *(f"IF({other}, {shown(field)}, NULL)" for other, field in others)]
-    )
+    several = f"IF({is_several(text)}, '', NULL)"
+    found = _named(reading, wide, [several, *(f"IF({other}, {shown(field)}, NULL)" for other, field in others)])
+    with_decimals = [field for field in fields if _has_decimals(field.dataType)]
+    if with_decimals and not reading.has_locale:
+        texts = StructType([StructField(field.name, _with_texts(field.dataType)) for field in with_decimals])
+        has_comma = [f"IF({_has_comma(field.dataType, f'exact.{name_of(field)}')}, {shown(field)}, NULL)"
+                     for field in with_decimals]  # fmt: skip
+        commas = f"IF({text} RLIKE '{_COMMA}', {_named(reading, texts, has_comma)}, array())"
+        found = f"array_union({found}, {commas})"
+    return f"IF({_is_doubtful(reading, record, struct)}, {found}, NULL)"
+
+
+def _named(reading: _Reading, struct: StructType, names: list[str]) -> str:
+    """The names that are not null; each is an expression over `exact`, the text in other columns."""
     # A function of arrays is not compiled: its code would be too long for Java. In an array the text is parsed once.
-    parsed = f"array(from_json({text}, {literal(ddl(wide))}, map('timeZone', 'UTC')))" if fields else "array(0)"
-    found = f"element_at(transform({parsed}, exact -> filter(array({names}), name -> name IS NOT NULL)), 1)"
-    return f"IF({_is_doubtful(text, record, struct)}, {found}, NULL)"
+    parsed = f"from_json({reading.text}, {literal(ddl(struct))}, {reading.options})" if struct.fields else "0"
+    named = f"exact -> filter(array({', '.join(names)}), name -> name IS NOT NULL)"
+    return f"element_at(transform(array({parsed}), {named}), 1)"
 
 
-def _is_doubtful(text: str, record: str, struct: StructType) -> str:
+def _is_doubtful(reading: _Reading, record: str, struct: StructType) -> str:
     """A condition that is false for nearly all records, and true for those in which a column may be inexact."""
     # Behind a record, from_json reads nothing.
-    pairs = ("}{", "} {", "}\n{")
+    text, pairs = reading.text, ("}{", "} {", "}\n{")
     signs = [
         f"NOT startswith({text}, '{{')",
         f"NOT endswith({text}, '}}')",
@@ -89,8 +120,8 @@ def _is_doubtful(text: str, record: str, struct: StructType) -> str:
         digits = min(kind.scale for kind in decimals) + 1
         if any(kind.precision > _DIGITS - _MORE for kind in decimals):
             digits = 1
-        signs.append(f"{text} RLIKE '[.][0-9]{{{digits}}}|[0-9][eE]-'")
-    if any(isinstance(kind, TimestampType) for kind in kinds):
+        signs.append(f"{text} RLIKE '[.][0-9]{{{digits}}}|[0-9][eE]-|{_COMMA}'")
+    if any(isinstance(kind, TimestampType) for kind in kinds) and not reading.has_time_format:
         signs.append(f"{text} RLIKE {_TIME_OF_DAY}")
     return f"coalesce({' OR '.join((*signs, *_strange(record, struct)))}, false)"
 
@@ -137,6 +168,10 @@ def _leaves(kind: DataType) -> Iterator[DataType]:
             yield from _leaves(inner)
         case _:
             yield kind
+
+
+def _has_decimals(kind: DataType) -> bool:
+    return any(isinstance(leaf, DecimalType) for leaf in _leaves(kind))
 
 
 def _strange(value: str, kind: DataType, level: int = 0) -> Iterator[str]:
@@ -186,33 +221,62 @@ def _exact_type(kind: DataType) -> DataType | None:
             return None
 
 
-def _is_other(kind: DataType, value: str, exact: str, text: str, level: int = 0) -> str:
+def _with_texts(kind: DataType) -> DataType:
+    """The type with texts in the place of decimals."""
+    match kind:
+        case StructType(fields=fields):
+            return StructType([StructField(field.name, _with_texts(field.dataType)) for field in fields])
+        case ArrayType(elementType=inner):
+            return ArrayType(_with_texts(inner))
+        case MapType(valueType=inner):
+            return MapType(StringType(), _with_texts(inner))
+        case _:
+            return StringType()
+
+
+def _has_comma(kind: DataType, texts: str, level: int = 0) -> str:
+    """Return whether a decimal stands in the record as a text with a comma; `texts` has these texts."""
+    match kind:
+        case StructType(fields=fields):
+            parts = [_has_comma(field.dataType, f"{texts}.{name_of(field)}", level) for field in fields
+                     if _has_decimals(field.dataType)]  # fmt: skip
+            return " OR ".join(f"coalesce({part}, false)" for part in parts)
+        case ArrayType(elementType=inner):
+            return f"exists({texts}, c{level} -> coalesce({_has_comma(inner, f'c{level}', level + 1)}, false))"
+        case MapType(valueType=inner):
+            return _has_comma(ArrayType(inner), f"map_values({texts})", level)
+        case _:
+            return f"contains({texts}, ',')"
+
+
+def _is_other(kind: DataType, value: str, exact: str, reading: _Reading, level: int = 0) -> str:
     """Return whether a value is another one than the record has; `exact` has its digits."""
     match kind:
         case StructType(fields=fields):
             others = [
-                _is_other(field.dataType, f"{value}.{name_of(field)}", f"{exact}.{name_of(field)}", text, level)
+                _is_other(field.dataType, f"{value}.{name_of(field)}", f"{exact}.{name_of(field)}", reading, level)
                 for field in fields
                 if _exact_type(field.dataType) is not None
             ]
             return " OR ".join(f"coalesce({other}, false)" for other in others)
         case ArrayType(elementType=inner):
-            other = _is_other(inner, f"v{level}", f"x{level}", text, level + 1)
+            other = _is_other(inner, f"v{level}", f"x{level}", reading, level + 1)
             return f"exists(zip_with({value}, {exact}, (v{level}, x{level}) -> coalesce({other}, false)), o -> o)"
         case MapType(valueType=inner):
-            return _is_other(ArrayType(inner), f"map_values({value})", f"map_values({exact})", text, level)
+            return _is_other(ArrayType(inner), f"map_values({value})", f"map_values({exact})", reading, level)
         case DecimalType(scale=scale):
             # Not by comparing: of two long decimals Spark would round one first.
             is_short = f"CAST({exact} AS STRING) RLIKE '^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$'"
-            return f"(NOT {is_short} OR ({exact} = 0 AND {text} RLIKE {_TINY}))"
+            return f"(NOT {is_short} OR ({exact} = 0 AND {reading.text} RLIKE {_TINY}))"
         case ByteType():
             return f"{value} != try_cast({exact} AS INT)"
         case TimestampType():
-            return f"({_IS_STRANGE_YEAR.format(value)} OR {exact} RLIKE '^T?[0-9]{{1,2}}:')"
+            is_time_alone = "false" if reading.has_time_format else f"{exact} RLIKE '^T?[0-9]{{1,2}}:'"
+            return f"({_IS_STRANGE_YEAR.format(value)} OR {is_time_alone})"
         case DateType() | TimestampNTZType():
             return _IS_STRANGE_YEAR.format(value)
         case StringType():
-            return f"exists(regexp_extract_all({value}, {_LONG}, 0), run -> NOT contains({text}, run))"
+            return f"exists(regexp_extract_all({value}, {_LONG}, 0), run -> NOT contains({reading.text}, run))"
         case _:
             return _is_other_number(kind, value, exact)
 

@@ -171,13 +171,19 @@ def test_a_double_that_is_one_or_fits_no_column_is_left_to_spark(value):
     ("value", "why"),
     [
         (b"12d", "is no number"), (b"1.5F", "is no number"), (b"0x1p4", "is no number"), (b"1e3d", "is no number"),
+        (b"9007199254740993", "has more digits than its column"),
         (b"1e309", "beyond the numbers of its column"), (b"-1e999999999", "beyond the numbers of its column"),
     ],
 )  # fmt: skip
 def test_a_double_is_read_as_it_is_written(value, why):
-    """Spark would make 12 of 12d, as Java does, and the text Infinity of 1e309: such a row is rejected."""
+    """Spark would make 12 of 12d, as Java does, and the text Infinity of 1e309: such a row is rejected.
+
+    So is a whole number that the column would round; a float has fewer digits than a double.
+    """
     [(text, _)] = read(b"7," + value, doubles=((1, 1.7976931348623157e308),))
     assert why in text
+    kinds = [type(read(b"7,16777217", doubles=((1, largest),))[0][0]) for largest in (3.4028234663852886e38, 1.7e308)]
+    assert kinds == [str, bytes]
 
 
 def test_no_date_is_invented_and_no_character_is_lost():

@@ -163,3 +163,15 @@ def test_a_record_that_does_not_fit_a_key_or_column_is_left_out_once(depth, uniq
     _sow(depth, {"id": 1, "item": "a", "qty": "many"})
     with pytest.raises(Stop, match=rf"depth: {unique}.sow, partition \d.*or set `on_misfit: quarantine`$"):
         depth.run()
+
+
+def test_a_source_may_have_any_name_of_a_topic(pipeline_of, unique) -> None:
+    """A topic whose name is no name in SQL, as with a hyphen, is a view in backticks."""
+    source, topic = f"{unique}-orders", f"{unique}_depth"
+    pipeline = pipeline_of(others={topic: {"key": ["/item"]}, source: {"key": ["/id"]}})
+    query = f"SELECT item, sum(qty) AS qty FROM `{source}` GROUP BY item"
+    pipeline.write(depth={"job": "features", "from": [source], "sql": query, "topic": topic, "key": ["item"]})
+    pipeline.world.publish([(b"1", {"id": 1, "item": "a", "qty": 5}, {"version": "1"})], "sow", name=source)
+    pipeline.topic = topic
+    pipeline.run()
+    assert [body for _, _, body, _ in _published(pipeline)] == [{"item": "a", "qty": 5}]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
@@ -58,19 +59,77 @@ CSV = [
 ]
 
 
+JSON = {
+    '{"id":1,"px":1234567890123456.7891,"at":"2026-01-01T12:00:00+02:00"}': None,
+    "{'id': 2, 'px': 1.5}": None,
+    '{"id":3,"px":1.00005}': "/px is not decimal(20,4)",
+    '{"id":4,"px":12345678901234567.5}': "the row does not fit the schema: ",
+    '{"id":5,"px":"1,5"}': "/px is not decimal(20,4)",
+    '{"id":6,"n":200}': "/n is not tinyint",
+    '{"id":7,"d":1e400}': "/d is not double",
+    '{"id":8,"d":9007199254740993}': "/d is not double",
+    '{"id":9,"at":"12:30"}': "/at is not timestamp",
+    '{"id":10,"legs":[{"px":1.5},{"px":1.25}]}': "/legs is not array<struct<px:decimal(5,1)>>",
+    '{"id":11}{"id":12}': "not one JSON object",
+    '{"id":13} and more': "not one JSON object",
+}
+"""Lines, each with its reason, or with none."""
+
+
 @pytest.mark.long
-def test_a_decimal_of_json_is_published_with_its_digits_or_not_at_all(pipeline) -> None:
-    """A number that its column cannot hold exactly is in the quarantine with the reason; others keep their digits."""
-    source = {"format": "json", "path": "./incoming", "schema": "id LONG, px DECIMAL(20,4)"}
-    _ingest(pipeline, key=["id"], **{"from": source})
-    lines = ['{"id":1,"px":1234567890123456.7891}', '{"id":2,"px":1.00005}', '{"id":3,"px":12345678901234567.5}']
-    pipeline.drop("a.json", *lines)
+def test_a_row_of_json_is_published_as_it_is_or_not_at_all(pipeline) -> None:
+    """A value that its column cannot hold exactly, and a line of two objects, are in the quarantine with the reason."""
+    columns = "id LONG, px DECIMAL(20,4), n TINYINT, d DOUBLE, at TIMESTAMP, legs ARRAY<STRUCT<px: DECIMAL(5,1)>>"
+    _ingest(pipeline, key=["id"], nulls="ignore", **{"from": {"path": "./incoming", "schema": columns}})
+    pipeline.drop("a.json", *JSON)
+    pipeline.run()
+    published = {record.key: record.value for record in pipeline.world.read("publish")}
+    assert published.keys() == {b"1", b"2"}
+    assert published[b"1"].startswith(b'{"id":1,"px":1234567890123456.7891,"n":null,')
+    assert json.loads(published[b"1"])["at"] == "2026-01-01T10:00:00.000000Z"
+    rejected = {row["line"]: (row["reason"], row["detail"]) for row in pipeline.rejected()}
+    wrong = {line: why for line, why in enumerate(JSON.values(), 1) if why is not None}
+    assert rejected.keys() == wrong.keys()
+    assert all(rejected[line][0] == "misfit" and rejected[line][1].startswith(why) for line, why in wrong.items())
+
+
+@pytest.mark.long
+def test_formats_of_the_settings_read_times_and_decimals(pipeline) -> None:
+    """With `timestampFormat` a time may come first, and with `locale` a comma is the point of a decimal."""
+    source = {"path": "./incoming", "schema": "id LONG, at TIMESTAMP, px DECIMAL(9,2)"}
+    options = {"timestampFormat": "HH:mm dd.MM.yyyy", "locale": "de"}
+    _ingest(pipeline, key=["id"], **{"from": source | {"options": options}})
+    pipeline.drop("a.json", {"id": 1, "at": "12:30 01.11.2026", "px": "1,50"})
     pipeline.run()
     [record] = pipeline.world.read("publish")
-    assert record.value == b'{"id":1,"px":1234567890123456.7891}'
-    rejected = {row["line"]: (row["reason"], row["detail"]) for row in pipeline.rejected()}
-    assert rejected[2] == ("misfit", "px is '1.00005', which has more than 4 decimals")
-    assert rejected[3][0] == "misfit"
+    assert json.loads(record.value) == {"id": 1, "at": "2026-11-01T12:30:00.000000Z", "px": 1.5}
+
+
+@pytest.mark.long
+def test_a_mapping_sees_the_columns_of_the_source_alone(pipeline) -> None:
+    """Columns may have the names of the job's own ones, and a mapping means those of the source."""
+    names = ("file", "line", "at", "partition", "raw", "row", "problem", "detail", "json")
+    columns = ", ".join(f"{name} STRING" for name in names)
+    mapping = {"id": "id", "all": f"concat_ws('/', {', '.join(names)})"}
+    source = {"path": "./incoming", "schema": f"id LONG, {columns}"}
+    _ingest(pipeline, key=["id"], mapping=mapping, **{"from": source})
+    pipeline.drop("a.json", {"id": 1} | {name: name.upper() for name in names})
+    pipeline.run()
+    [record] = pipeline.world.read("publish")
+    assert json.loads(record.value) == {"id": 1, "all": "/".join(names).upper()}
+
+
+@pytest.mark.long
+def test_a_file_of_any_age_counts_when_it_appears(pipeline) -> None:
+    """A file that appears later and was written months before the others is read; Spark's own limit is a week."""
+    _ingest(pipeline, key=["id"])
+    pipeline.drop("new.json", {"id": 1})
+    pipeline.run()
+    old = pipeline.drop("old.json", {"id": 2}, directory="aside")
+    os.utime(old, (1_700_000_000, 1_700_000_000))
+    old.rename(pipeline.home / "incoming" / "old.json")
+    pipeline.run()
+    assert {record.key for record in pipeline.world.read("publish")} == {b"1", b"2"}
 
 
 @pytest.mark.parametrize("is_multi_line", [True, False])

@@ -57,16 +57,19 @@ def _job(**settings):
 @pytest.mark.parametrize(
     ("source", "limits"),
     [
-        ({"path": "in"}, {"maxFilesPerTrigger": "1000"}),
-        ({"path": "in", "options": {"maxfilespertrigger": "7"}}, {"maxfilespertrigger": "7"}),
-        ({"path": "in", "options": {"maxBytesPerTrigger": "7g"}}, {"maxBytesPerTrigger": "7g"}),
+        ({"path": "in"}, {"maxFilesPerTrigger": "1000", "maxFileAge": "36500d"}),
+        (
+            {"path": "in", "options": {"maxfilespertrigger": "7", "maxfileage": "1d"}},
+            {"maxfilespertrigger": "7", "maxfileage": "1d"},
+        ),
+        ({"path": "in", "options": {"maxBytesPerTrigger": "7g"}}, {"maxBytesPerTrigger": "7g", "maxFileAge": "36500d"}),
         ({"format": "kafka", "topic": "raw"}, {"maxOffsetsPerTrigger": "1000000"}),
         ({"format": "kafka", "topic": "raw", "options": {"maxOffsetsPerTrigger": "7"}}, {"maxOffsetsPerTrigger": "7"}),
         ({"table": "raw"}, {}),
     ],
 )
 def test_a_micro_batch_of_an_ingest_is_bounded(source, limits) -> None:
-    """The first micro-batch does not take all files or offsets at once; the user's limit counts."""
+    """The first micro-batch does not take all files or offsets at once, files of any age; the user's limit counts."""
     assert IngestSource.model_validate(source).bounded_options == limits
 
 
@@ -108,6 +111,10 @@ def test_the_example_of_the_specification_is_accepted(load, tmp_path) -> None:
         (
             _job(job="features", **{"from": ["orders"]}, sql="", topic="depth", key=["item"], schemas={"ordres": ""}),
             "'ordres' is not in `from`",
+        ),
+        (
+            _job(job="features", **{"from": ["orders", "Orders"]}, sql="", topic="depth", key=["item"]),
+            "jobs.a.from: 'orders' and 'Orders' would be one view",
         ),
         ("jobs: [", "not YAML: .*in line 1"),
         ("jobs: {}\njobs: {}", "'jobs' stands here and in line 1"),
