@@ -76,8 +76,6 @@ _PARSER: Final = (
 """Options and class of a JVM that ends before Java's thorough compiler would pay: it trusts Spark's jars, and writes
 no log, whose start would take as long as the parser.
 """
-_FIRST_JARS: Final = ("py4j", "scala-library", "spark-catalyst", "spark-sql-api", "spark-sql_", "antlr4", "slf4j-api")
-"""The beginnings of the names of the jars with most of its classes: Java looks for a class in one jar after another."""
 
 
 @contextmanager
@@ -93,9 +91,7 @@ def parser_jvm() -> Iterator[Callable[[], Any]]:
     with ExitStack() as stack:
         lines = None
         with suppress(NoJava, OSError):
-            first = [str(jar) for name in _FIRST_JARS for jar in jars.glob(f"{name}*.jar")]
-            class_path = os.pathsep.join([*first, f"{jars}/*"])
-            command = [_java(), "-classpath", class_path, *_PARSER, "--die-on-broken-pipe", "--enable-auth", "0"]
+            command = [_java(), "-classpath", f"{jars}/*", *_PARSER, "--die-on-broken-pipe", "--enable-auth", "0"]
             pipe = subprocess.PIPE
             process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
             stack.enter_context(process)
