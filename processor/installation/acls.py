@@ -167,7 +167,7 @@ def _of_queue(config: Config, queue: str) -> Iterator[Grant]:
     yield Grant("CONSUMER", "topic", ("Read",), messages)
     yield Grant("CONSUMER", "topic", ("Write",), letters)
     yield Grant("CONSUMER", "group", ("Read", "DescribeConfigs"), group)
-    yield Grant("DLQ", "topic", ("Write", "Describe"), messages)
+    yield Grant("DLQ", "topic", ("Read", "Write"), messages)
     yield Grant("DLQ", "topic", ("Read", "Write", "DescribeConfigs"), letters)
     yield Grant("DLQ", "group", ("Read",), letters_group)
     yield Grant("DLQ", "group", ("Describe", "DescribeConfigs"), group)

@@ -58,7 +58,7 @@ def queue_status(config: Config, name: str) -> QueueStatus:
             waiting += position.lag
         else:
             waiting += max(0, ends[partition] - begin) if isinstance(begin, int) else 0
-    for place, offsets in record_offsets(config.kafka, f"{group}.status", ranges).items():
+    for place, offsets in record_offsets(config.kafka, config.letters_group(name), ranges).items():
         begin, end = ranges[place]
         waiting -= end - begin - len(offsets)  # The markers.
     with WaitingLetters(config, name) as letters:
