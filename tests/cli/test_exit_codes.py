@@ -5,6 +5,8 @@ import subprocess
 import time
 
 import pytest
+import yaml
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from processor.cli.main import run
 from tests.cli.conftest import Cli
@@ -179,6 +181,18 @@ def test_the_wait_for_kafka_is_a_setting(offline: Cli, arguments: list[str]):
     done = offline(*arguments)
     assert (done.returncode, "nothing listens on this port" in done.stderr) == (1, True), done.stderr
     assert not re.search("up to 1[05] s", done.stderr)
+
+
+@pytest.mark.broker
+def test_a_processor_without_acks_says_so(cli: Cli, unique: str):
+    """An ack of a topic that has none is refused with the reason: `topics apply` would not create it."""
+    tree = yaml.safe_load(cli.settings.read_text())
+    new = NewTopic(f"{unique}_own.publish", 4, 1)
+    admin = AdminClient(tree["kafka"])
+    admin.create_topics([new])[new.topic].result(120)
+    cli.settings.write_text(yaml.safe_dump(tree | {"processors": {f"{unique}_own": {"use": "of_others"}}}))
+    done = cli("publish", f"{unique}_own", "--key", "a", "--ack", "persisted", given="{}\n")
+    assert (done.returncode, "which sends no acks" in done.stderr) == (2, True), done.stderr
 
 
 def test_errors_are_mapped_in_one_place(capsys: pytest.CaptureFixture[str]):

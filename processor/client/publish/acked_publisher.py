@@ -148,6 +148,7 @@ class AckedPublisher:
     def __init__(self, config: Config, admin: Admin, lookup: TopicLookup, publisher: Publisher, *, name: str) -> None:
         self._name = name
         self._kafka_names = config.kafka_names
+        self._processors = config.processors.keys()
         self._own_name = f"{name}-{secrets.token_hex(4)}"
         self._admin = admin
         self._lookup = lookup
@@ -285,7 +286,16 @@ class AckedPublisher:
             if topic in self._watched:
                 return
             ack_topic = self._kafka_names.topic(topic, "ack")
-            ends = self._admin.end_offsets(ack_topic, range(self._lookup.partitions(ack_topic)))
+            try:
+                partitions = range(self._lookup.partitions(ack_topic))
+            except ConfigurationError as error:
+                if topic not in self._processors:
+                    raise
+                raise ConfigurationError(
+                    f"{topic!r} is the topic of a processor, which sends no acks unless it declares the output `ack`: "
+                    f"publish without an ack ({error})"
+                ) from None
+            ends = self._admin.end_offsets(ack_topic, partitions)
             positions = [Position(ack_topic, partition, end) for partition, end in ends.items()]
             self._reader.watch(topic, positions)
             self._watched.add(topic)
