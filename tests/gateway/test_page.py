@@ -564,6 +564,32 @@ def test_groups_and_totals_follow_the_records(page, world):
     page.wait_for_function(f"""document.querySelector("{total}")?.textContent.trim() === '{sum(quantities[1::4]):,}'""")
 
 
+def test_groups_are_sorted_filtered_and_scrolled(page, world):
+    """More groups than a window has are sorted and filtered like records, and scrolled to the end; they stay live."""
+    rows = "document.querySelector('#rows').textContent"
+    page.click("text=Group")
+    page.check("#groups input[value='/at']")
+    page.wait_for_function(f"{rows} === '200'")
+    page.click("h1")
+    highest_first = sorted((key * 37 % 1000 * 100 for key in range(200)), reverse=True)
+    page.click(header("/qty"))
+    until_text(page, 0, "/qty", "0")
+    page.click(header("/qty"))
+    until_text(page, 0, "/qty", f"{highest_first[0]:,}")
+    page.evaluate("void window.sowstreamPage.grid.api.ensureIndexVisible(199)")
+    until_text(page, 199, "/qty", "0")
+    world.put("0000", qty=5)
+    until_text(page, 199, "/qty", "5")
+    ask(page, "/qty >")
+    page.wait_for_function("document.querySelector('#fault').textContent.includes('^')")
+    assert page.inner_text("#rows") == "200"
+    ask(page, "/qty < 50000")
+    matching = [one for one in highest_first if one < 50_000]
+    page.wait_for_function(f"{rows} === '{len(matching)}'")
+    until_text(page, 0, "/qty", f"{matching[0]:,}")
+    assert page.inner_text("#fault") == ""
+
+
 def test_the_window_is_paced_by_the_updates_of_each_second(page, world):
     """The page tells its window each second how many updates there were."""
     page.evaluate("""() => {

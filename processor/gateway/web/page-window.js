@@ -68,7 +68,7 @@ export class LiveWindow {
     const end = this.#asked.first + this.#asked.count;
     if (first >= this.#asked.first && last < end) return;
     this.#asked = { first: Math.max(0, first - SPARE_ROWS), count: Math.min(ROWS_MAX, last - first + 1 + 2 * SPARE_ROWS) };
-    this.#view.replace({ skip: this.#asked.first, top: this.#asked.count }).catch((error) => this.#calls.error(error));
+    this.#ask({ skip: this.#asked.first, top: this.#asked.count }).catch((error) => this.#calls.error(error));
     this.#endPause(); // Rows that come into sight do not wait.
     this.reread();
   }
@@ -80,12 +80,22 @@ export class LiveWindow {
     this.#asked = { first: 0, count: asked.count };
     try {
       if (this.#view.subscription.isOver) this.#open();
-      else await this.#view.replace({ ...this.#range, filter: this.filter });
+      else await this.#ask({ ...this.#range, filter: this.filter });
     } catch (error) {
       if (this.#query === next) [this.#query, this.#asked] = [before, asked];
       throw error;
     }
     this.reread();
+  }
+
+  /** Ask the view for other rows. One of groups begins anew, as the gateway replaces none: after a look whether it can. */
+  async #ask(changes) {
+    if (!this.#query.options?.projection) return this.#view.replace(changes);
+    const [before, wanted] = [this.#view, this.#wanted];
+    await this.#connection.sow(this.#topic, { ...this.#range, top: 1 });
+    if (this.#isClosed || this.#view !== before || wanted !== this.#wanted) return undefined; // Another one begins.
+    this.#open();
+    return before.close();
   }
 
   /** Read the rows in their order as soon as may be; while they move, every 200 ms. */
@@ -113,7 +123,7 @@ export class LiveWindow {
     this.rows = rows.map(({ sow_key: key, data: record, version }) => ({ key, record, version }));
     this.#places = new Map(this.rows.map((row) => [row.key, row.record]));
     const end = skip + rows.length;
-    this.total = rows.length < top && (rows.length || !skip) ? end : Math.max(this.#view.rows ?? 0, rows.length ? end : 0);
+    this.total = rows.length < top && (rows.length || !skip) ? end : Math.max(this.#view.rows ?? this.total ?? 0, rows.length ? end : 0);
     for (const { key, version } of this.rows) if ((this.#view.version(key) ?? 0) <= version) this.#moved.delete(key);
     for (const key of this.#moved) if (!this.#view.has(key)) this.#moved.delete(key);
     if (this.#moved.size) this.#isStale = true;
