@@ -66,8 +66,8 @@ def sql_problems(pipeline: PipelineSettings, texts: Sequence[SqlText], jvm: Any)
     settings = {**spark_defaults(), **pipeline.spark}
     analyzer = None
     if not any(name.lower().startswith(_OTHER_NAMES) for name in settings):
-        # A Spark that builds it in another way is left to the run.
-        with suppress(Py4JError):
+        # A Spark that builds it in another way is left to the run: py4j takes a class that is missing for a package.
+        with suppress(Py4JError, TypeError):
             analyzer = _Analyzer(jvm, settings)
     for one in texts:
         problem = sql_problem(jvm, one.text, is_query=one.is_query)
@@ -115,6 +115,8 @@ class _Analyzer:
             if None in scope.views.values():
                 return None
             return _POSITION.sub("", message.partition(";\n")[0].partition("\n")[0])
+        except (Py4JError, TypeError):  # Of a Spark whose plans have other methods.
+            return None
         missing = [name for name in scope.key if name not in columns]
         if missing and None not in scope.views.values():
             return f"the result has no key column {missing[0]!r}; it has: {', '.join(columns)}"

@@ -11,6 +11,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -294,7 +295,7 @@ def _double_problem(name: str, value: str, largest: float) -> str | None:
     if abs(float(text)) > largest:
         return f"{name} is {text!r:.50}, which is beyond the numbers of its column"
     held = float(text) if largest > _FLOAT_MAX else unpack("f", pack("f", float(text)))[0]
-    if _WHOLE.fullmatch(text) and int(text) != int(held):
+    if _WHOLE.fullmatch(text) and Decimal(text) != Decimal(held):
         return f"{name} is {text!r:.50}, which has more digits than its column"
     return None
 

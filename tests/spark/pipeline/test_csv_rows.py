@@ -161,7 +161,9 @@ def test_a_decimal_is_neither_rounded_nor_read_without_its_comma(value, why):
     assert why is None or why in text
 
 
-@pytest.mark.parametrize("value", [b"12", b"-1.5", b"1e308", b"", b"NaN", b"abc", b" .5 ", b"1e-400", b"+", b"dd"])
+@pytest.mark.parametrize(
+    "value", [b"12", b"-1.5", b"1e308", b"", b"NaN", b"abc", b" .5 ", b"1e-400", b"+", b"dd", b"0" * 5000 + b"1"]
+)
 def test_a_double_that_is_one_or_fits_no_column_is_left_to_spark(value):
     """A number, the text NaN and a text that Spark rejects itself pass."""
     assert type(read(b"7," + value, doubles=((1, 1.7976931348623157e308),))[0][0]) is bytes
