@@ -76,7 +76,7 @@ def test_a_user_without_an_entry_sees_no_topic(guarded):
     assert client.ask("sow", topic="orders")["reason"] == "not_entitled"
     assert client.ask("publish", topic="orders", data={"id": 1})["reason"] == "not_entitled"
     bearer = {"Authorization": "Bearer t-eve"}
-    assert json.loads(guarded.world.gateway.get("/v1/topics", bearer)[2]) == {"topics": []}
+    assert json.loads(guarded.world.gateway.get("/v1/topics", bearer)[2])["topics"] == []
     assert guarded.world.gateway.get("/v1/topics/orders/records/1", bearer)[0] == 403
     assert guarded.world.gateway.get("/v1/topics/orders/records/2", {"Authorization": "Bearer t-bob"})[0] == 404
     assert guarded.world.gateway.get("/v1/topics")[0] == 401
