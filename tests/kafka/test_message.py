@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -161,3 +162,17 @@ def test_no_admin_client_is_asked_for_committed_offsets() -> None:
     sources = [path for folder in ("processor", "spark_integration") for path in (ROOT / folder).rglob("*.py")]
     callers = [path for path in sources if re.search(r"\.list_consumer_group_offsets\(", path.read_text("utf-8"))]
     assert callers == []
+
+
+def test_no_request_to_a_coordinator_has_a_time_limit_of_librdkafkas() -> None:
+    """One that has timed out ends the process when the coordinator is found (librdkafka's pull request 5397)."""
+    limits = {
+        ast.unparse(node): [ast.unparse(one.value) for one in node.keywords if one.arg == "request_timeout"]
+        for folder in ("processor", "spark_integration")
+        for path in (ROOT / folder).rglob("*.py")
+        if "consumer_group" in (text := path.read_text("utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and re.fullmatch(r".+_consumer_group(s|_offsets)", ast.unparse(node.func))
+    }
+    assert len(limits) >= 4
+    assert {call: limit for call, limit in limits.items() if limit != ["COORDINATOR_TIMEOUT_S"]} == {}

@@ -266,8 +266,6 @@ def await_ready(server: Server, *, has_ended: Callable[[], bool], timeout_s: flo
         BrokerUnavailable: its process ended, or it is not ready after `timeout_s`; with the end of its logs.
     """
     deadline_s = time.monotonic() + timeout_s
-    # One client for all questions: librdkafka 2.16 has aborted where clients were made and dropped beside a broker
-    # that was starting.
     admin = _admin(server.bootstrap)
     while not _accepts_all(admin, server.bootstrap, _ASK_TIMEOUT_S):
         if has_ended():
@@ -290,11 +288,14 @@ def _kafka(bootstrap: str) -> dict[str, str | int | float | bool]:
 def _accepts_all(admin: AdminClient, bootstrap: str, timeout_s: float) -> bool:
     from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: PLC0415
 
+    from processor.kafka.admin.questions import COORDINATOR_TIMEOUT_S  # noqa: PLC0415
+
     try:
         if not admin.list_topics(timeout=timeout_s).brokers:
             return False
         Producer({**_kafka(bootstrap), "transactional.id": _PROBE}).init_transactions(timeout_s)
-        admin.describe_consumer_groups([_PROBE], request_timeout=timeout_s)[_PROBE].result(timeout_s)
+        # A broker that starts finds its coordinator late.
+        admin.describe_consumer_groups([_PROBE], request_timeout=COORDINATOR_TIMEOUT_S)[_PROBE].result(timeout_s)
     except KafkaException as error:
         return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
     except TimeoutError:
