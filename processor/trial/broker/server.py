@@ -21,12 +21,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from processor.errors import BrokerUnavailable, Stop
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 HOST = "127.0.0.1"
 """The only address that the broker listens on."""
@@ -256,7 +252,29 @@ def is_ready(bootstrap: str, *, timeout_s: float = _ASK_TIMEOUT_S) -> bool:
     It answers long before. It lists itself once the controller has unfenced it; the first transactional producer,
     and a question about any group, make it create its internal topics, and are answered when these have leaders.
     """
-    return _accepts_all(_admin(bootstrap), bootstrap, timeout_s)
+    # Here, as `sowstream --help` needs this module, and no client.
+    from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: PLC0415
+    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
+
+    from processor.kafka.admin.questions import COORDINATOR_TIMEOUT_S  # noqa: PLC0415
+
+    kafka: dict[str, str | int | float | bool] = {
+        "bootstrap.servers": bootstrap,
+        "reconnect.backoff.max.ms": 100,
+        "log_level": 0,
+    }
+    admin = AdminClient(kafka)
+    try:
+        if not admin.list_topics(timeout=timeout_s).brokers:
+            return False
+        Producer({**kafka, "transactional.id": _PROBE}).init_transactions(timeout_s)
+        # A broker that starts finds its coordinator late.
+        admin.describe_consumer_groups([_PROBE], request_timeout=COORDINATOR_TIMEOUT_S)[_PROBE].result(timeout_s)
+    except KafkaException as error:
+        return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
+    except TimeoutError:
+        return False
+    return True
 
 
 def await_ready(server: Server, *, has_ended: Callable[[], bool], timeout_s: float) -> None:
@@ -266,41 +284,11 @@ def await_ready(server: Server, *, has_ended: Callable[[], bool], timeout_s: flo
         BrokerUnavailable: its process ended, or it is not ready after `timeout_s`; with the end of its logs.
     """
     deadline_s = time.monotonic() + timeout_s
-    admin = _admin(server.bootstrap)
-    while not _accepts_all(admin, server.bootstrap, _ASK_TIMEOUT_S):
+    while not is_ready(server.bootstrap):
         if has_ended():
             raise BrokerUnavailable(f"the embedded broker ended while it started:\n{_evidence(server)}")
         if time.monotonic() > deadline_s:
             raise BrokerUnavailable(f"the embedded broker is not ready after {timeout_s:.0f} s:\n{_evidence(server)}")
-
-
-def _admin(bootstrap: str) -> AdminClient:
-    # Here, as `sowstream --help` needs this module, and no client.
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415
-
-    return AdminClient(_kafka(bootstrap))
-
-
-def _kafka(bootstrap: str) -> dict[str, str | int | float | bool]:
-    return {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 100, "log_level": 0}
-
-
-def _accepts_all(admin: AdminClient, bootstrap: str, timeout_s: float) -> bool:
-    from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: PLC0415
-
-    from processor.kafka.admin.questions import COORDINATOR_TIMEOUT_S  # noqa: PLC0415
-
-    try:
-        if not admin.list_topics(timeout=timeout_s).brokers:
-            return False
-        Producer({**_kafka(bootstrap), "transactional.id": _PROBE}).init_transactions(timeout_s)
-        # A broker that starts finds its coordinator late.
-        admin.describe_consumer_groups([_PROBE], request_timeout=COORDINATOR_TIMEOUT_S)[_PROBE].result(timeout_s)
-    except KafkaException as error:
-        return bool(error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND)
-    except TimeoutError:
-        return False
-    return True
 
 
 def _evidence(server: Server) -> str:
