@@ -12,12 +12,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from io import TextIOWrapper
 from typing import Annotated, Final
 
 import typer
 
-from processor.cli.output import OutputClosed, inform, with_flowing_help
+from processor.cli.output import OutputClosed, inform, with_flowing_help, write_any_character
 from processor.errors import ConfigurationError, SowstreamError
 
 _GROUPS: Final = ("topics", "dlq", "queue", "offsets", "transactions", "state", "broker")
@@ -113,9 +112,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Run as the console script."""
-    if isinstance(sys.stdout, TextIOWrapper):
-        # Data is UTF-8, as JSON is, in any locale; a terminal that cannot show a character gets its number.
-        sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
+    write_any_character()
     gc.disable()  # Until the command line is parsed: what imports make is not garbage.
     code = 0
 

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import typer
@@ -51,6 +52,15 @@ def with_flowing_help(app: typer.Typer) -> typer.Typer:
 
 class OutputClosed(Exception):
     """The reader of our output has closed it, as `head` does: a quiet end."""
+
+
+def write_any_character() -> None:
+    """Let stdout take every character: data is UTF-8, as JSON is, in any locale.
+
+    A terminal that cannot show a character gets its number.
+    """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding=None if sys.stdout.isatty() else "utf-8", errors="backslashreplace")
 
 
 def data(line: str) -> None:

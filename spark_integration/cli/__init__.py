@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from processor.cli.output import OutputClosed, inform, with_flowing_help
+from processor.cli.output import OutputClosed, inform, with_flowing_help, write_any_character
 from processor.errors import ConfigurationError, SowstreamError
 from spark_integration.cli.check import check
 from spark_integration.cli.init import init
@@ -80,4 +80,5 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Run as the console script."""
+    write_any_character()
     sys.exit(run_command())

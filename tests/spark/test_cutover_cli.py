@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
+from processor.cli.output import data
+from spark_integration import cli
 from spark_integration.cli import run_command
 from tests.waiting import PATIENCE_S, until
 
@@ -41,6 +44,16 @@ def test_a_time_without_zone_is_refused(capsys) -> None:
     """`--as-of` needs a zone: a local time could mean several moments."""
     assert run_command(["backfill", "orders", "--from", "a", "--as-of", "2026-11-23T10:00:00"]) == 2
     assert "--as-of" in capsys.readouterr().err
+
+
+def test_data_is_utf8_in_any_locale(monkeypatch) -> None:
+    """Output in a pipe is UTF-8 in an ASCII locale, as that of `sowstream` is."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(cli, "run_command", lambda: data("größe"))
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert out.buffer.getvalue().decode() == "größe\n"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is no signal of one process there")
