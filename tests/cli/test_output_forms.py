@@ -88,7 +88,7 @@ def test_reports_as_json(offline: Cli):
 
 
 def test_data_is_utf8_in_any_locale(offline: Cli):
-    """Where the locale has only ASCII, a command prints all characters, and not a traceback."""
+    """Output in a pipe is UTF-8 in an ASCII locale: no character is lost, and none ends the command."""
     offline.settings.write_text(
         "topics: {a: {}}\nconflated: {b: {underlying: a, filter: '/größe = ='}}", encoding="utf-8"
     )

@@ -648,7 +648,7 @@ def test_analyse_opens_the_records_that_match_in_perspective(page, context):
 
 
 def test_without_perspective_analyse_says_how_to_get_it(context, world, monkeypatch):
-    """Where Perspective is not installed the console has no error, and *Analyse* says what to do."""
+    """*Analyse* without an installed Perspective names the command that installs it; the console has no error."""
     monkeypatch.setattr(endpoints, "_PERSPECTIVE", Path("/nowhere"))
     opened = context.new_page()
     faults = []

@@ -26,7 +26,8 @@ ROWS_DDL: Final = (
 MISFIT: Final = "misfit"
 _NUMBER: Final = re.compile(r"[+-]?\d*(?:\.(\d*?)0*)?(?:[eE]([+-]?\d{1,9}))?", re.ASCII)
 _WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
-_FLOAT_MAX: Final = 3.4028234663852886e38
+FLOAT_MAX: Final = 3.4028234663852886e38
+"""The largest number of a column of Spark's FLOAT."""
 _JAVA_NUMBER: Final = re.compile(r"[+-]?(?:0[xX].*|[\d.]+(?:[eE][+-]?\d+)?[dDfF])", re.ASCII)
 _TIME_ALONE: Final = re.compile(r"T?\d{1,2}:", re.ASCII)
 _OPEN: Final = "a quoted value does not end on its line; from.options.multiLine: true reads such values"
@@ -294,7 +295,7 @@ def _double_problem(name: str, value: str, largest: float) -> str | None:
         return None
     if abs(float(text)) > largest:
         return f"{name} is {text!r:.50}, which is beyond the numbers of its column"
-    held = float(text) if largest > _FLOAT_MAX else unpack("f", pack("f", float(text)))[0]
+    held = float(text) if largest > FLOAT_MAX else unpack("f", pack("f", float(text)))[0]
     if _WHOLE.fullmatch(text) and Decimal(text) != Decimal(held):
         return f"{name} is {text!r:.50}, which has more digits than its column"
     return None

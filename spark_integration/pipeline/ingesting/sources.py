@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, Time
 from processor.config.section import Properties, Section
 from processor.errors import ConfigurationError
 from spark_integration.foundation.sql import quoted
-from spark_integration.pipeline.ingesting.csv_rows import MISFIT, ROWS_DDL, CsvRows
+from spark_integration.pipeline.ingesting.csv_rows import FLOAT_MAX, MISFIT, ROWS_DDL, CsvRows
 from spark_integration.pipeline.ingesting.kafka_source import OFFSETS_PER_TRIGGER
 from spark_integration.pipeline.ingesting.reader_options import (
     check_options,
@@ -34,7 +34,7 @@ _TEXT_FORMATS: Final = ("json", "csv")
 _FILE_FORMATS: Final = (*_TEXT_FORMATS, "parquet", "orc", "avro")
 SOURCE_FORMATS: Final = (*_FILE_FORMATS, "kafka", "delta", "iceberg", "text", "rate", "rate-micro-batch", "socket")
 """The formats of this module, of Spark itself, and of its lakes; packages bring others."""
-_LARGEST: Final[dict[type[DataType], float]] = {DoubleType: 1.7976931348623157e308, FloatType: 3.4028234663852886e38}
+_LARGEST: Final[dict[type[DataType], float]] = {DoubleType: 1.7976931348623157e308, FloatType: FLOAT_MAX}
 _CORRUPT: Final = "_corrupt"
 _REST: Final = "__sowstream"
 """The other columns, as one, so that expressions of a mapping see those of the source alone."""
