@@ -56,8 +56,7 @@ def _every(
     from processor.runtime.worker.logging_setup import set_up_logging  # noqa: PLC0415
 
     if not gc.isenabled():  # `main` turned it off; who calls `run` in a process of its own keeps its collector.
-        # The objects of imports stay: neither a collection nor the exit need search them for cycles, which takes a
-        # tenth of a second. Later ones are collected at the exit: a Kafka client in a cycle has to end before Python.
+        # The objects of imports stay: no collection need search them for cycles, which takes a tenth of a second.
         gc.freeze()
         gc.enable()
     set_up_logging(verbose=verbose)
@@ -114,16 +113,16 @@ def main() -> None:
     """Run as the console script."""
     write_any_character()
     gc.disable()  # Until the command line is parsed: what imports make is not garbage.
-    code = 0
+    code = 1  # An error that nothing has caught: Python prints it before `leave`.
 
     def leave() -> None:
-        if code:
-            # A failed start may leave a client of librdkafka whose threads are in the midst of a TLS handshake. OpenSSL
-            # takes its locks away when the C library ends the process: then a signal would replace the exit code.
-            with suppress(OSError):  # Nobody may read it any more.
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
+        # The work is done; clients and stores are closed. What would follow is the end of Python and its C libraries,
+        # beside threads of librdkafka that may still be there, even in the midst of a TLS handshake: a worker that had
+        # said "stopped" was ended by a signal, and so with another exit code.
+        with suppress(OSError):  # Nobody may read it any more.
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
 
     atexit.register(leave)  # Registered first, it is called after those that flush logs and spans.
     code = run()

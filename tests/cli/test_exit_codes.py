@@ -202,6 +202,30 @@ def test_errors_are_mapped_in_one_place(capsys: pytest.CaptureFixture[str]):
     assert run(["nonsense"]) == 2
 
 
+_ENDS_BADLY = """
+import builtins, os, signal
+from processor.cli import main
+
+class Late:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+builtins.late = Late()
+if {fails}:
+    main.run = lambda: 1 / 0
+main.main()
+"""
+
+
+@pytest.mark.parametrize(("fails", "code"), [(False, 0), (True, 1)])
+def test_the_end_of_the_interpreter_does_not_change_the_exit_code(fails: bool, code: int):
+    """A fault of a library in the process's last moments neither hides success nor an error that nothing caught."""
+    command = [Cli.command()[0], "-c", _ENDS_BADLY.format(fails=fails), "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
+    assert (done.returncode, "ZeroDivisionError" in done.stderr) == (code, fails)
+    assert done.stdout.count(".") == (0 if fails else 2)
+
+
 @pytest.mark.broker
 def test_ctrl_c_is_how_a_subscription_ends(cli: Cli, unique: str):
     """Ctrl-C on `subscribe` exits with 0, and earlier messages were printed at once."""
