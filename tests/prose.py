@@ -56,15 +56,18 @@ class Prose:
 
 def docstrings(path: Path) -> Iterator[tuple[str, str]]:
     """Every docstring of a module, those under fields included, with its place."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        for child in getattr(node, "body", ()) if not isinstance(node, ast.Lambda | ast.IfExp) else ():
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    # Only through statements: most nodes are of expressions, which have no docstring.
+    for node in nodes:
+        for child in getattr(node, "body", ()):
             if (
                 isinstance(child, ast.Expr)
                 and isinstance(child.value, ast.Constant)
                 and isinstance(child.value.value, str)
             ):
                 yield f"{path}:{child.lineno}", child.value.value
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            nodes.extend(getattr(node, block, ()))
 
 
 def measure(paths: Sequence[Path]) -> Prose:

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import importlib
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -50,9 +51,8 @@ def classes_by_name(modules: dict[str, str]) -> dict[str, list[str]]:
     places: dict[str, list[str]] = defaultdict(list)
     for module, text in modules.items():
         if module.endswith(".py"):
-            for node in ast.parse(text).body:
-                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                    places[node.name].append(module)
+            for name in re.findall(r"^class ([A-Za-z]\w*)", text, re.MULTILINE):
+                places[name].append(module)
     return places
 
 
