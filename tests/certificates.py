@@ -1,12 +1,21 @@
-"""Certificates for tests of TLS: authorities, servers and clients, made by openssl."""
+"""Certificates for tests of TLS, of authorities, servers and clients, made by openssl; keys that sign tokens."""
 
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from typing import TYPE_CHECKING
+
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@cache
+def signing_key(name: str) -> rsa.RSAPrivateKey:
+    """The private key of this name, made when it is first asked for: it takes a tenth of a second."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 class Authority:

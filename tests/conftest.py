@@ -8,6 +8,7 @@ import gc
 import importlib.util
 import os
 import random
+import re
 import shutil
 import signal
 import tempfile
@@ -203,10 +204,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)) or "random_seed" in getattr(item, "fixturenames", ()):
             item.add_marker("random")
+        if item.get_closest_marker("long") and not _may_have_long_tests(item.path):
+            raise pytest.UsageError(f"{item.path}: a run of the long tests alone would not find its markers")
     if hasattr(config, "workerinput"):
         from tests.processes import waiting_first
 
         items[:] = waiting_first(items)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files without a long test if no other ones are asked for.
+
+    They are two of three, and each of several processes would import them.
+    """
+    named = (Path(word.partition("::")[0]).resolve() for word in config.args)
+    if config.option.markexpr != "long" or not collection_path.match("test_*.py") or collection_path in named:
+        return None
+    return None if _may_have_long_tests(collection_path) else True
+
+
+@functools.cache
+def _may_have_long_tests(path: Path) -> bool:
+    """Return whether a file, or the `conftest.py` next to it, names the marker, or imports its markers."""
+    files = (path, path.with_name("conftest.py"))
+    return any(re.search(rb"mark\.long|[ ]pytestmark\b", file.read_bytes()) for file in files if file.is_file())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

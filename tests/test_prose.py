@@ -8,19 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.pages import PAGES, ROOT
 from tests.prose import Prose, measure
 
-ROOT = Path(__file__).parents[1]
-PAGES = [
-    *sorted(ROOT.glob("*.md")),
-    *(
-        page
-        for folder in (".github", "deploy", "processor", "schemas", "spark_integration", "tests")
-        for page in sorted((ROOT / folder).rglob("*.md"))
-        if "node_modules" not in page.parts
-        if not page.name.startswith(".")
-    ),
-]
 _CLAUSES_MIN = 50
 """Clauses below which a page is only measured with the others: one clause of thirty is three per cent."""
 

@@ -1,14 +1,37 @@
-"""Reads the pages of processor/docs in pieces that tests can run."""
+"""Lists the pages of the repository, and reads those of processor/docs in pieces that tests can run."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-FOLDER = Path(__file__).parents[2] / "processor" / "docs"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "processor" / "docs"
 
 _BY_LINE = re.MULTILINE | re.DOTALL
+
+
+def _pages(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        # Packages of others have thousands of files: each process of the tests would walk over all of them.
+        folders[:] = [name for name in folders if name != "node_modules"]
+        yield from (Path(place) / name for name in names if name.endswith(".md") and not name.startswith("."))
+
+
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *(
+            page
+            for folder in (".github", "deploy", "processor", "schemas", "spark_integration", "tests")
+            for page in _pages(ROOT / folder)
+        ),
+    ]
+)
+"""Every page of the repository."""
 
 
 class Block(NamedTuple):

@@ -13,17 +13,10 @@ from pydantic import BaseModel
 
 from processor.cli.main import command_line
 from processor.config import Config
+from tests.docs.pages import PAGES, ROOT
 from tests.test_docs import commands, section_of
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = ("processor", "spark_integration", "tests", "deploy", "schemas", ".github")
-PAGES = sorted(
-    [
-        *ROOT.glob("*.md"),
-        *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md") if "node_modules" not in page.parts),
-    ],
-)
-
 CODE = (".py", ".pyx", ".pxd", ".js", ".ts", ".json", ".yaml", ".tpl", ".toml", ".xml", ".properties")
 FOREIGN = frozenset(
     (

@@ -18,10 +18,9 @@ from processor.kafka.connection_faults import Fault, Kind
 from processor.runtime.metrics import Timings
 from processor.store.marks import MARK_FORGOTTEN, ONE_SHOT_FORGOTTEN
 from processor.wire.headers import Name
-from tests.docs.pages import page
+from tests.docs.pages import PAGES, ROOT, page
 from tests.programs.pictures import pipeline
 
-ROOT = Path(__file__).parents[2]
 FILLER = ROOT / "processor" / "queues" / "filler.py"
 BUILTIN = "".join(
     path.read_text(encoding="utf-8") for path in [*(ROOT / "processor" / "builtin").rglob("*.py"), FILLER]
@@ -95,10 +94,7 @@ _BOLD = re.compile(r"(?<=\S )(?<!- )(?<!\| )\*\*((?:SOW|[a-z])[\w-]*(?: [\w-]+){
 def test_every_bold_term_of_the_pages_is_explained():
     """A bold term in the middle of a sentence, on the front page or in `processor/`, has a row of the glossary."""
     names = {name.strip("()").lower() for term in TERMS for name in (term, *re.split(r" (?=\()", term))}
-    pages = [
-        ROOT / "README.md",
-        *(page for page in (ROOT / "processor").rglob("*.md") if "node_modules" not in page.parts),
-    ]
+    pages = [path for path in PAGES if path == ROOT / "README.md" or ROOT / "processor" in path.parents]
     introduced = {term.lower(): str(path) for path in pages for term in _BOLD.findall(path.read_text(encoding="utf-8"))}
     assert "sow topic" in introduced
     assert {term: path for term, path in introduced.items() if term not in names} == {}

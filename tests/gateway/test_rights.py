@@ -8,7 +8,6 @@ import jwt
 import pytest
 import structlog
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
@@ -20,6 +19,7 @@ from processor.gateway.access.identity import AccessDenied, TokensFile, _JwtVeri
 from processor.gateway.gateway import Gateway
 from processor.gateway.sessions.session_subscriptions import SessionSubscriptions
 from processor.merge import KeyFields
+from tests.certificates import signing_key
 from tests.gateway.memory import RIGHTS, TOKENS
 from tests.waiting import PATIENCE_S, until
 
@@ -212,17 +212,12 @@ def test_an_oversized_frame_ends_the_connection(guarded):
     assert client.socket.close_code == 1009
 
 
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-
-
 @pytest.fixture(scope="module")
 def verifier(tmp_path_factory):
-    """Verifies tokens that KEY has signed."""
+    """Verifies tokens that our key has signed."""
     file = tmp_path_factory.mktemp("keys") / "public.pem"
-    file.write_bytes(
-        KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    )
+    public = signing_key("ours").public_key()
+    file.write_bytes(public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
     return _JwtVerifier(JwtConfig(public_key_file=file, issuer="us", audience="gateway")), file
 
 
@@ -249,7 +244,7 @@ def claims(**changes):
 def test_a_valid_token_proves_user_roles_and_expiry(verifier):
     """A signed token proves its user, its roles and the time at which it expires."""
     expires_s = int(time.time()) + 600
-    identity = verifier[0].verify(jwt.encode(claims(exp=expires_s), KEY, algorithm="RS256"))
+    identity = verifier[0].verify(jwt.encode(claims(exp=expires_s), signing_key("ours"), algorithm="RS256"))
     assert (identity.user, identity.roles, identity.token_id) == ("ann", ("desk",), "1")
     assert identity.expires_at_s == expires_s + 10  # The leeway.
 
@@ -257,16 +252,16 @@ def test_a_valid_token_proves_user_roles_and_expiry(verifier):
 @pytest.mark.parametrize(
     "forged",
     [
-        lambda file: jwt.encode(claims(), OTHER, algorithm="RS256"),
+        lambda file: jwt.encode(claims(), signing_key("another"), algorithm="RS256"),
         lambda file: jwt.encode(claims(), None, algorithm="none"),
-        lambda file: jwt.encode(claims(exp=time.time() - 11), KEY, algorithm="RS256"),
-        lambda file: jwt.encode(claims(exp=None), KEY, algorithm="RS256"),
-        lambda file: jwt.encode(claims(aud="other"), KEY, algorithm="RS256"),
-        lambda file: jwt.encode(claims(aud=None), KEY, algorithm="RS256"),
-        lambda file: jwt.encode(claims(iss="them"), KEY, algorithm="RS256"),
-        lambda file: jwt.encode(claims(sub=None), KEY, algorithm="RS256"),
-        lambda file: jwt.encode(claims(roles=[1]), KEY, algorithm="RS256"),
-        lambda file: jwt.encode(claims(), KEY, algorithm="RS512"),
+        lambda file: jwt.encode(claims(exp=time.time() - 11), signing_key("ours"), algorithm="RS256"),
+        lambda file: jwt.encode(claims(exp=None), signing_key("ours"), algorithm="RS256"),
+        lambda file: jwt.encode(claims(aud="other"), signing_key("ours"), algorithm="RS256"),
+        lambda file: jwt.encode(claims(aud=None), signing_key("ours"), algorithm="RS256"),
+        lambda file: jwt.encode(claims(iss="them"), signing_key("ours"), algorithm="RS256"),
+        lambda file: jwt.encode(claims(sub=None), signing_key("ours"), algorithm="RS256"),
+        lambda file: jwt.encode(claims(roles=[1]), signing_key("ours"), algorithm="RS256"),
+        lambda file: jwt.encode(claims(), signing_key("ours"), algorithm="RS512"),
         lambda file: "not.a.token",
         _signed_with_the_public_key,
     ],

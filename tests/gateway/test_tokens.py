@@ -8,7 +8,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import jwt
 import pytest
 import yaml
-from cryptography.hazmat.primitives.asymmetric import rsa
 from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed
 
@@ -23,10 +22,8 @@ from processor.gateway.access.identity import (
     UnknownKey,
     _JwtVerifier,
 )
+from tests.certificates import signing_key
 from tests.gateway.memory import MemoryWorld
-
-KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-OTHER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
 def public(key, kid):
@@ -38,7 +35,7 @@ class Issuer:
     """An issuer of tokens, whose server can be away, or hang."""
 
     def __init__(self):
-        self.keys = [public(KEY, "k1")]
+        self.keys = [public(signing_key("ours"), "k1")]
         self.is_away = False
         self.hangs = threading.Event()
         self.hangs.set()
@@ -63,12 +60,12 @@ class Issuer:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         self.url = f"http://127.0.0.1:{self.server.server_port}/keys"
 
-    def token(self, key=KEY, kid="k1", **changes):
-        """A token; a claim that is None is left out."""
+    def token(self, key="ours", kid="k1", **changes):
+        """A token that the key of this name signs; a claim that is None is left out."""
         claims = {"sub": "ann", "iss": "us", "aud": "gateway", "exp": time.time() + 60, **changes}
         return jwt.encode(
             {name: value for name, value in claims.items() if value is not None},
-            key,
+            signing_key(key),
             algorithm="RS256",
             headers={"kid": kid},
         )
@@ -153,7 +150,7 @@ def test_known_keys_outlive_an_outage_of_the_issuer(issuer):
     now_s[0] += KEPT_S
     with pytest.raises(KeysUnavailable):
         keys.find("k1")
-    issuer.is_away, issuer.keys = False, [public(KEY, "k2")]
+    issuer.is_away, issuer.keys = False, [public(signing_key("ours"), "k2")]
     now_s[0] += PAUSE_S
     keys.find("k2")
     with pytest.raises(KeysUnavailable):
@@ -196,7 +193,7 @@ def test_a_renewal_that_cannot_be_verified_now_leaves_the_session(issuer, world)
     """While the issuer is away, a session whose token cannot be renewed goes on with the one that it has."""
     client = world.connect(issuer.token())
     issuer.is_away = True
-    assert client.ask("logon", token=issuer.token(OTHER, "k2"))["reason"] == "unavailable"
+    assert client.ask("logon", token=issuer.token("another", "k2"))["reason"] == "unavailable"
     assert client.ask("ping")["status"] == "success"
     client.close()
 
@@ -205,7 +202,7 @@ def test_a_hanging_issuer_holds_up_nothing_else(issuer, world):
     """While verifications hang, health pages and sessions answer, and known keys verify tokens."""
     client = world.connect(issuer.token())
     issuer.hangs.clear()
-    unknown = {"Authorization": f"Bearer {issuer.token(OTHER, 'k2')}"}
+    unknown = {"Authorization": f"Bearer {issuer.token('another', 'k2')}"}
     statuses = []
     hanging = [
         threading.Thread(target=lambda: statuses.append(world.gateway.get("/v1/topics", unknown)[0])) for _ in range(40)

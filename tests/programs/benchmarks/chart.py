@@ -7,15 +7,13 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
 from tests.programs.benchmarks.figures import read
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from tests.programs.benchmarks.figures import Figures
     from tests.programs.benchmarks.soak_figures import Sample
@@ -63,6 +61,8 @@ def throughput_of(report: dict[str, Any]) -> Figures:
 
 def draw_throughput(figures: Figures, file: Path) -> None:
     """Draw a bar for the median of each program, a line for the range of its rounds, and a dot for each round."""
+    import matplotlib as mpl  # Slow: only who draws waits for it.
+
     names = [name for name in ORDER if figures.get(name)]
     with mpl.rc_context(_STYLE):
         picture, axes = _axes(height=0.55 * len(names) + 0.9)
@@ -84,6 +84,9 @@ def draw_throughput(figures: Figures, file: Path) -> None:
 
 def draw_soak(samples: Sequence[Sample], file: Path) -> None:
     """Draw memory and lag over time, one above the other."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
     minutes = [sample.at_s / 60 for sample in samples]
     with mpl.rc_context(_STYLE):
         picture = Figure(figsize=(7, 4), layout="constrained")
@@ -102,6 +105,8 @@ def draw_soak(samples: Sequence[Sample], file: Path) -> None:
 
 
 def _axes(height: float) -> tuple[Figure, Axes]:
+    from matplotlib.figure import Figure
+
     picture = Figure(figsize=(7, height), layout="constrained")
     axes = picture.subplots()
     _plain(axes)
