@@ -10,6 +10,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -182,6 +183,11 @@ def _takes(function: Any, arguments: tuple[str, ...]) -> bool:
     """Return whether a function can be called with so many arguments in order."""
     if not callable(function):
         return False
+    return _binds(function, arguments) if inspect.isfunction(function) else _binds.__wrapped__(function, arguments)
+
+
+@lru_cache(maxsize=1024)  # A test makes a driver of the same processor for each of its cases.
+def _binds(function: Any, arguments: tuple[str, ...]) -> bool:
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:
