@@ -15,8 +15,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from pkgutil import iter_modules
+from pkgutil import iter_modules, walk_packages
 
+import processor.builtin
 import processor.cli
 from processor.cli.main import main
 
@@ -30,8 +31,11 @@ class Forked:
     _fork = multiprocessing.get_context("forkserver")
     _fork.set_forkserver_preload(
         [
-            "processor.runtime.worker.worker",
-            *(f"processor.cli.{module.name}" for module in iter_modules(processor.cli.__path__)),
+            *("processor.runtime.worker.worker", "processor.installation.settings_check"),
+            *(module.name for module in iter_modules(processor.cli.__path__, "processor.cli.")),
+            # Each of them would import what it needs first: plug-ins, the usual message type, the drawing of a help.
+            *(module.name for module in walk_packages(processor.builtin.__path__, "processor.builtin.")),
+            *("processor.codec.json", "processor.codec.frame", "typer.rich_utils", "rich.markdown"),
         ]
     )
 

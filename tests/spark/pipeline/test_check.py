@@ -197,18 +197,6 @@ def test_a_check_without_kafka_says_so(tmp_path, capsys, monkeypatch) -> None:
     assert re.search(r"jobs\.sums\.sql: .*PARSE_SYNTAX_ERROR", out)
 
 
-@pytest.mark.spark
-def test_the_parser_runs_in_a_jvm_of_its_own_that_ends_with_the_block() -> None:
-    """Spark's parser needs no session; a text that it cannot read is one message, and the JVM is gone afterwards."""
-    with parser_jvm() as wait:
-        jvm = wait()
-        assert sql_problem(jvm, "SELECT a, sum(b) FROM orders GROUP BY a", is_query=True) is None
-        assert sql_problem(jvm, "a + 1", is_query=False) is None
-        assert "PARSE_SYNTAX_ERROR" in (sql_problem(jvm, "SELECT a FRM orders x", is_query=True) or "")
-    with pytest.raises(Py4JError):
-        jvm.java.lang.System.currentTimeMillis()
-
-
 COLUMNS = "id LONG, item STRING NOT NULL COMMENT 'its name', qty LONG, tags ARRAY<STRUCT<name: STRING>>"
 QUERIES = {
     "SELECT item, sum(qty) AS qty FROM orders GROUP BY item": None,
@@ -230,7 +218,8 @@ QUERIES = {
 def test_names_in_sql_are_checked_without_a_session(tmp_path) -> None:
     """Tables, columns and key columns that do not exist are found; names that only a session knows pass.
 
-    Of a source without columns in the settings, names of tables alone are checked; with a catalog none is.
+    Of a source without columns in the settings, names of tables alone are checked; with a catalog none is. A text that
+    Spark's parser cannot read is one message, and its JVM is gone afterwards.
     """
     topics = {"orders": {}, "more-orders": {}, "sums": {"key": ["/item"]}}
     (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"topics": topics}))
@@ -247,6 +236,9 @@ def test_names_in_sql_are_checked_without_a_session(tmp_path) -> None:
     expected |= {"feed.mapping.n": "[UNRESOLVED_COLUMN.WITH_SUGGESTION] ", "feed.mapping.m": "\n[PARSE_SYNTAX_ERROR] "}
     with parser_jvm() as wait:
         jvm = wait()
+        assert sql_problem(jvm, "SELECT a, sum(b) FROM orders GROUP BY a", is_query=True) is None
+        assert sql_problem(jvm, "a + 1", is_query=False) is None
+        assert "PARSE_SYNTAX_ERROR" in (sql_problem(jvm, "SELECT a FRM orders x", is_query=True) or "")
         for more in ({}, {"spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog"}):
             file.write_text(yaml.safe_dump({"spark": more, "jobs": jobs}))
             pipeline = PipelineSettings.load(file)
@@ -257,6 +249,8 @@ def test_names_in_sql_are_checked_without_a_session(tmp_path) -> None:
             assert problems.keys() == (expected.keys() if not more else {"feed.mapping.m"}), found
             wrong = {place: text for place, text in problems.items() if expected[place] not in f"\n{text}"}
             assert not wrong
+    with pytest.raises(Py4JError):
+        jvm.java.lang.System.currentTimeMillis()
 
 
 @pytest.mark.parametrize("home", ["none", "empty"])
