@@ -1,4 +1,4 @@
-"""Topics for each test, in memory or on a real broker, and gateways that end with it."""
+"""Topics for each test, in memory or on a real broker, gateways that end with it, and their page in a browser."""
 
 from __future__ import annotations
 
@@ -63,3 +63,55 @@ def start(kafka_world):
     for gateway in started:
         if gateway._thread.is_alive():
             gateway.stop()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A real Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.gateway.browsing import CHROMIUM, PATIENCE_MS
+
+    arguments = ["--no-sandbox", "--disable-gpu"]
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments, timeout=PATIENCE_MS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def world():
+    """A gateway with the orders of the page's tests."""
+    from tests.gateway.browsing import order
+    from tests.gateway.memory import MemoryWorld
+
+    made = MemoryWorld("orders", "quotes")
+    made.gateway.call(lambda: [made.feeds["orders"].write(f"{key:04d}", order(key)) for key in range(200)])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def context(browser):
+    """A browser's own storage, its zone and its size."""
+    from tests.gateway.browsing import PATIENCE_MS
+
+    opened = browser.new_context(
+        viewport={"width": 1100, "height": 620}, bypass_csp=True, timezone_id="Europe/Zurich", accept_downloads=True
+    )
+    opened.set_default_timeout(PATIENCE_MS)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def page(context, world):
+    """The page with the orders of its world, live."""
+    from tests.gateway.browsing import go
+
+    opened = context.new_page()
+    faults = []
+    opened.on("pageerror", lambda error: faults.append(str(error)))
+    go(opened, world, "topic=orders")
+    yield opened
+    assert not faults

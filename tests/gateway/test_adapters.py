@@ -9,10 +9,11 @@ import pytest
 from processor.codec.json import JsonCodec
 from processor.gateway.application import WEB
 from tests import waiting
+from tests.gateway.browsing import NEEDS, PATIENCE_MS
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_digits import RECORD
-from tests.gateway.test_page import PATIENCE_MS, browser, pytestmark  # noqa: F401 - A fixture, and its needs.
 
+pytestmark = NEEDS
 MODULES = WEB / "adapters" / "node_modules"
 
 
@@ -45,7 +46,7 @@ def until(page, expression):
     waiting.until(lambda: page.evaluate(expression) or page.wait_for_timeout(20), expression, pause_s=0)
 
 
-def opened(browser, world, name):  # noqa: F811
+def opened(browser, world, name):
     """A page of an adapter, live."""
     page = browser.new_page(bypass_csp=True)
     page.set_default_timeout(PATIENCE_MS)
@@ -55,7 +56,7 @@ def opened(browser, world, name):  # noqa: F811
 
 
 @pytest.mark.skipif(not (MODULES / "ag-grid-community").exists(), reason="npm ci in processor/gateway/web/adapters")
-def test_ag_grid_follows_a_view(browser, world):  # noqa: F811
+def test_ag_grid_follows_a_view(browser, world):
     """AG Grid shows the records of a view, their changes, and loses the rows that leave."""
     page = opened(browser, world, "ag-grid")
     count = "window.sowstreamGrid.api.getDisplayedRowCount()"
@@ -77,7 +78,7 @@ def test_ag_grid_follows_a_view(browser, world):  # noqa: F811
 
 
 @pytest.mark.skipif(not (MODULES / "@perspective-dev" / "viewer").exists(), reason="npm ci in web/adapters")
-def test_perspective_follows_a_view(browser, world):  # noqa: F811
+def test_perspective_follows_a_view(browser, world):
     """A Perspective table has the records of a view, their changes, and loses the rows that leave."""
     page = opened(browser, world, "perspective")
     assert {row["sowKey"]: row["qty"] for row in page.evaluate(ROWS)} == {"a": 97, "b": 98, "c": 99}
@@ -88,7 +89,7 @@ def test_perspective_follows_a_view(browser, world):  # noqa: F811
 
 
 @pytest.mark.skipif(not (MODULES / "@perspective-dev" / "viewer").exists(), reason="npm ci in web/adapters")
-def test_perspective_shows_numbers_as_they_are(browser, world):  # noqa: F811
+def test_perspective_shows_numbers_as_they_are(browser, world):
     """A number has its decimals and groups of three, and one that names something has none of either."""
     world.put("a", price=1234.0625, trade_id=1234)
     page = opened(browser, world, "perspective")
@@ -98,7 +99,7 @@ def test_perspective_shows_numbers_as_they_are(browser, world):  # noqa: F811
 
 
 @pytest.mark.skipif(not (MODULES / "@perspective-dev" / "viewer").exists(), reason="npm ci in web/adapters")
-def test_perspective_has_keys_in_their_order(browser, empty_world):  # noqa: F811
+def test_perspective_has_keys_in_their_order(browser, empty_world):
     """Records stand in the order of their keys, numbers as numbers, also where the topic was empty at first."""
     page = opened(browser, empty_world, "perspective")
     for key in (10, 9, 100):
@@ -109,7 +110,7 @@ def test_perspective_has_keys_in_their_order(browser, empty_world):  # noqa: F81
 
 
 @pytest.mark.skipif(not (MODULES / "ag-grid-community").exists(), reason="npm ci in processor/gateway/web/adapters")
-def test_ag_grid_shows_every_digit(browser, world):  # noqa: F811
+def test_ag_grid_shows_every_digit(browser, world):
     """AG Grid shows and sorts numbers with every digit, and a field that appears later is a column."""
     page = opened(browser, world, "ag-grid")
     world.put("d", qty=9007199254740993)
@@ -128,7 +129,7 @@ def test_ag_grid_shows_every_digit(browser, world):  # noqa: F811
 
 
 @pytest.mark.skipif(not (MODULES / "@perspective-dev" / "viewer").exists(), reason="npm ci in web/adapters")
-def test_perspective_has_columns_by_the_first_value_that_has_a_kind(browser, empty_world):  # noqa: F811
+def test_perspective_has_columns_by_the_first_value_that_has_a_kind(browser, empty_world):
     """Of a topic that was empty, fields are columns as they appear, by their first value that is not null.
 
     Also if a table that was replaced is never deleted: Perspective's promise does not end while a call on it goes on.
@@ -161,7 +162,7 @@ def test_perspective_has_columns_by_the_first_value_that_has_a_kind(browser, emp
         ("adapters/perspective.html#topic=orders", "perspective-viewer-datagrid", "@perspective-dev"),
     ],
 )
-def test_pages_obey_their_security_policy(browser, world, path, drawn, package):  # noqa: F811
+def test_pages_obey_their_security_policy(browser, world, path, drawn, package):
     """Each page works under the headers that the gateway sends, and asks no other host for anything."""
     if not (MODULES / package).exists():
         pytest.skip("npm ci in processor/gateway/web/adapters")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from tests.gateway.browsing import NEEDS, PATIENCE_MS
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_composition import ENDS
-from tests.gateway.test_page import PATIENCE_MS, browser, pytestmark  # noqa: F401 - A fixture, and its needs.
 from tests.programs.gateway.outages import in_page, run
 
+pytestmark = NEEDS
 BEGIN = """async () => {
   const { connect } = await import('/sowstream.js');
   window.client = await connect({ url: location.origin });
@@ -17,7 +18,7 @@ BEGIN = """async () => {
 
 @ENDS
 @pytest.mark.timeout(3600)
-def test_views_in_a_browser_are_right_after_random_outages(browser, random_seed, steps):  # noqa: F811
+def test_views_in_a_browser_are_right_after_random_outages(browser, random_seed, steps):
     """After random updates, outages, replaces and closings each view equals its query at its bookmark, and then now."""
     page = browser.new_page(bypass_csp=True)
     page.set_default_timeout(PATIENCE_MS)
@@ -27,7 +28,7 @@ def test_views_in_a_browser_are_right_after_random_outages(browser, random_seed,
     assert outages.compared > steps(250)
 
 
-def test_the_quote_story(browser):  # noqa: F811
+def test_the_quote_story(browser):
     """EURUSD: a full quote, then a delta with the changed field alone, merged for a page that joins late."""
     world = MemoryWorld("orders", "quotes")
     quote = {"id": "EURUSD", "bid": 1.085, "offer": 1.0854, "size": {"bid": 5, "offer": 3}}
@@ -62,7 +63,7 @@ def test_the_quote_story(browser):  # noqa: F811
         world.close()
 
 
-def test_the_order_story_with_a_browser_as_fulfilment(browser):  # noqa: F811
+def test_the_order_story_with_a_browser_as_fulfilment(browser):
     """A browser that waits for both checks gets the whole order once, ships it, and loses it from its view."""
     world = MemoryWorld()
     try:

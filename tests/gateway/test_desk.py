@@ -13,21 +13,10 @@ from processor.gateway import endpoints
 from processor.installation.pipeline_status import PartitionStatus, PipelineStatus, Status, StatusReport
 from processor.kafka.admin.groups import Member
 from processor.wire.control import Notice
+from tests.gateway.browsing import NEEDS, SETTLED, ask, cell, linked, shot
 from tests.gateway.memory import RIGHTS, TOKENS, Guarded, MemoryWorld
-from tests.gateway.test_page import (  # noqa: F401 - Fixtures, and their needs.
-    PATIENCE_MS,
-    SETTLED,
-    ask,
-    browser,
-    cell,
-    context,
-    go,
-    linked,
-    page,
-    pytestmark,
-    shot,
-)
 
+pytestmark = NEEDS
 ROWS = "document.querySelector('#rows').textContent"
 
 
@@ -42,7 +31,7 @@ def world():
     made.close()
 
 
-def serious_faults(page):  # noqa: F811
+def serious_faults(page):
     """The serious and critical accessibility faults that axe-core finds."""
     axe = Path(__file__).parent / "js" / "node_modules" / "axe-core" / "axe.min.js"
     if not axe.exists():
@@ -53,13 +42,13 @@ def serious_faults(page):  # noqa: F811
     return [(one["id"], [node["html"][:120] for node in one["nodes"]]) for one in serious]
 
 
-def search(page, text, rows):  # noqa: F811
+def search(page, text, rows):
     """Type a quick search, and wait for the number of rows."""
     page.fill("#search", text)
     page.wait_for_function(f"{ROWS} === '{rows}' && {SETTLED}")
 
 
-def test_a_quick_search_looks_into_every_field(page):  # noqa: F811
+def test_a_quick_search_looks_into_every_field(page):
     """A text is looked for in the key and in all fields, in any case, with the filter; the link has both."""
     search(page, "ada", 2)
     ask(page, "/qty > 1000")
@@ -76,7 +65,7 @@ def test_a_quick_search_looks_into_every_field(page):  # noqa: F811
     assert linked(page) == {"topic": "orders"}
 
 
-def test_panes_stand_side_by_side_and_the_link_has_all_of_them(page, context, world):  # noqa: F811
+def test_panes_stand_side_by_side_and_the_link_has_all_of_them(page, context, world):
     """Each pane has its own topic and query; the link opens them elsewhere, and a closed one is gone from it."""
     with context.expect_page() as opening:
         page.click("#beside")
@@ -109,7 +98,7 @@ def test_panes_stand_side_by_side_and_the_link_has_all_of_them(page, context, wo
     assert [fault for frame in desk.frames for fault in serious_faults(frame)] == []
 
 
-def test_the_token_of_all_panes_is_asked_for_once(context, tmp_path):  # noqa: F811
+def test_the_token_of_all_panes_is_asked_for_once(context, tmp_path):
     """One question gives all panes their token, also if panes are closed meanwhile; others have no tab of operators."""
     guarded = Guarded(tmp_path)
     try:
@@ -135,7 +124,7 @@ def test_the_token_of_all_panes_is_asked_for_once(context, tmp_path):  # noqa: F
         guarded.world.close()
 
 
-def test_operators_see_the_status_of_the_installation(page, monkeypatch):  # noqa: F811
+def test_operators_see_the_status_of_the_installation(page, monkeypatch):
     """The tab shows each partition's worker, lag and hold with what to do, and leads back to the records."""
     owner = Member("m-1", f"host-1-0a1b2c3d-1-{'0' * 32}", "10.0.0.1", None, frozenset())
     process = {"host": "host-1", "pid": 1, "version": "0.1.0", "tries": 1, "next_try_ms": 1}
@@ -172,12 +161,12 @@ def test_operators_see_the_status_of_the_installation(page, monkeypatch):  # noq
     assert serious_faults(page) == []
 
 
-def arrange(page):  # noqa: F811
+def arrange(page):
     """Open the menu of columns."""
     page.click("text=Columns")
 
 
-def group(page):  # noqa: F811
+def group(page):
     """Group by a field, with totals, and leave the menu open."""
     page.click("text=Group")
     page.check("#groups input[value='/customer']")
@@ -185,14 +174,14 @@ def group(page):  # noqa: F811
     page.wait_for_selector("#grid .ag-row-pinned")
 
 
-def open_record(page):  # noqa: F811
+def open_record(page):
     """Open a record."""
     page.click(cell(0, "/qty"))
     page.keyboard.press("Space")
     page.wait_for_selector("#record table td")
 
 
-def save_view(page):  # noqa: F811
+def save_view(page):
     """Save a view, and leave the menu open."""
     page.click("text=Views")
     page.fill("#view-name", "mine")
@@ -200,7 +189,7 @@ def save_view(page):  # noqa: F811
     page.wait_for_selector("#views a")
 
 
-def mistype(page):  # noqa: F811
+def mistype(page):
     """Type a text into a number."""
     page.dblclick(cell(0, "/qty"))
     page.keyboard.press("Control+A")
@@ -209,19 +198,19 @@ def mistype(page):  # noqa: F811
     page.wait_for_function("document.querySelector('#fault').textContent.includes('holds a number')")
 
 
-def mistake(page):  # noqa: F811
+def mistake(page):
     """Write a filter with a mistake."""
     ask(page, "/qty >")
     page.wait_for_function("document.querySelector('#fault').textContent.includes('^')")
 
 
-def narrow(page):  # noqa: F811
+def narrow(page):
     """Find no record."""
     ask(page, "/qty > 1000000")
     page.wait_for_function("document.querySelector('#fault').textContent.includes('No record')")
 
 
-def pause(page):  # noqa: F811
+def pause(page):
     """Hold the picture, with one record that left the view before."""
     ask(page, "/qty > 1000")
     page.wait_for_function(f"{ROWS} === '3'")
@@ -244,7 +233,7 @@ STATES = {
 
 @pytest.mark.parametrize("width", [1100, 390])
 @pytest.mark.parametrize("state", STATES)
-def test_axe_finds_no_serious_fault(page, state, width):  # noqa: F811
+def test_axe_finds_no_serious_fault(page, state, width):
     """axe-core finds no serious or critical accessibility fault, in light and in dark, on a laptop and on a phone."""
     page.set_viewport_size({"width": width, "height": 800})
     STATES[state](page)
@@ -253,7 +242,7 @@ def test_axe_finds_no_serious_fault(page, state, width):  # noqa: F811
     assert serious_faults(page) == []
 
 
-def test_axe_finds_no_serious_fault_while_the_gateway_hangs(page, world):  # noqa: F811
+def test_axe_finds_no_serious_fault_while_the_gateway_hangs(page, world):
     """Old records are grey and can still be read."""
     goes_on = threading.Event()
     world.gateway._loop.call_soon_threadsafe(goes_on.wait, 120)
@@ -267,7 +256,7 @@ def test_axe_finds_no_serious_fault_while_the_gateway_hangs(page, world):  # noq
 
 
 @pytest.mark.parametrize("look", ["light", "dark"])
-def test_axe_finds_no_serious_fault_in_perspective(context, world, look):  # noqa: F811
+def test_axe_finds_no_serious_fault_in_perspective(context, world, look):
     """The page of *Analyse* has no serious fault, in light and in dark."""
     world.put(9, customer="Di", qty=-5)
     opened = context.new_page()

@@ -9,20 +9,11 @@ import urllib.parse
 
 import pytest
 
+from tests.gateway.browsing import NEEDS, PATIENCE_MS, SETTLED, SIGHT, cell, go, header, shot
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_digits import RECORD
-from tests.gateway.test_page import (  # noqa: F401 - Fixtures, and their needs.
-    PATIENCE_MS,
-    SETTLED,
-    SIGHT,
-    browser,
-    cell,
-    go,
-    header,
-    pytestmark,
-    shot,
-)
 
+pytestmark = NEEDS
 ODD = 9007199254740993
 FAULT = "document.querySelector('#fault').textContent"
 
@@ -71,7 +62,7 @@ def number(key, half=None):
 
 
 @pytest.fixture
-def opened(browser, world):  # noqa: F811
+def opened(browser, world):
     """Opens the page on a topic; the frames that it sends are in `page.sent`."""
     pages = []
 
@@ -351,7 +342,7 @@ def test_rows_stay_in_order_and_complete_while_they_move(opened, world):
     assert seen_by_scrolling(page) == order_of(world, "/half")
 
 
-def test_rows_of_a_large_topic_are_in_their_places(browser):  # noqa: F811
+def test_rows_of_a_large_topic_are_in_their_places(browser):
     """At the end and in the middle of 200,000 records the grid shows the records of these places, to the row."""
     world = MemoryWorld("numbers")
     page = browser.new_page(viewport={"width": 1300, "height": 500}, bypass_csp=True)

@@ -284,7 +284,7 @@ def main() -> None:
     """Run all of it."""
     from playwright.sync_api import sync_playwright
 
-    from tests.gateway.test_page import CHROMIUM
+    from tests.gateway.browsing import CHROMIUM
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
