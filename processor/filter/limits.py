@@ -79,6 +79,9 @@ DIGITS_MAX: Final = 1_000
 FORMAT_CHARACTERS_MAX: Final = 64
 """Longest format of STRFTIME and STRPTIME; a longer one gives NULL."""
 
+TIME_CHARACTERS_MAX: Final = 100
+"""Longest text that INSTANT reads; of a longer one it is NULL."""
+
 CONVERSION_STEPS: Final = 8
 """Steps to compare an element of another kind than the constant, such as a text with a number."""
 
@@ -100,6 +103,7 @@ _STEPS: Final = {
     "POWER": 1000,
     "STRFTIME": 60,
     "STRPTIME": 200,
+    "INSTANT": 30,
     "REGEXP_REPLACE": 50,
     "GREATEST": 16,
     "LEAST": 16,

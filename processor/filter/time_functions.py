@@ -14,9 +14,10 @@ from typing import Final, NamedTuple
 
 from processor.filter.arithmetic import operand
 from processor.filter.evaluation import Function, RecordMetadata
-from processor.filter.limits import FORMAT_CHARACTERS_MAX
+from processor.filter.limits import FORMAT_CHARACTERS_MAX, TIME_CHARACTERS_MAX
 from processor.filter.syntax_tree import Scalar
 from processor.filter.value import text_of
+from processor.values.instant import Time, instant_of_text
 
 _DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS: Final = (
@@ -249,7 +250,16 @@ def strptime(text: Scalar, form: Scalar) -> float | None:
     return None if len(written) > FORMAT_CHARACTERS_MAX else read_seconds(text_of(text), written)
 
 
+def instant(value: Scalar) -> Time | None:
+    """The time that an ISO 8601 text with a date names, in UTC unless it names a zone. NULL if it is none."""
+    if type(value) is not str:
+        return value if type(value) is Time else None
+    read = instant_of_text(value) if len(value) <= TIME_CHARACTERS_MAX else None
+    return None if read is None or not read.is_dated else Time(value, read)
+
+
 FUNCTIONS: Final = (
+    Function("INSTANT", instant, 1, 1),
     Function("UNIX_TIMESTAMP", unix_timestamp, 0, 0, "metadata", moves_by_itself=True),
     Function("STRFTIME", strftime, 2, 2),
     Function("STRPTIME", strptime, 2, 2),

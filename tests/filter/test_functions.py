@@ -150,6 +150,17 @@ TABLE = {
         ("STRPTIME('1 1', '%d %d')", None),
         ("STRPTIME(STRFTIME('%Y-%m-%d', 1700000000), '%Y-%m-%d') <= 1700000000", True),
     ],
+    "INSTANT": [
+        ("INSTANT('2024-02-29T01:00+01:00') = '2024-02-29'", True),
+        ("INSTANT('2024-02-29T00:00:00.000000001Z') > '2024-02-29'", True),
+        ("INSTANT('2024-02-29 00:00Z') < INSTANT('2024-02-29T00:00-00:01')", True),
+        ("INSTANT('2024-02-29T01:00+01:00')", "2024-02-29T01:00+01:00"),
+        ("INSTANT('01:00:00Z')", None),
+        ("INSTANT('2024-02-30')", None),
+        ("INSTANT(20240229)", None),
+        (f"INSTANT('2024-02-29T00:00:00.{'1' * 81}')", None),
+        (f"INSTANT('2024-02-29T00:00:00.{'1' * 80}') < '2024-03'", True),
+    ],
     "ARRAY_COUNT": [
         ("ARRAY_COUNT(/array)", 6),
         ("ARRAY_COUNT(/missing)", 0),
