@@ -14,7 +14,7 @@ const CONFLATION = '100ms';
  * into the picture at once; rows that may have moved keep the values of the picture until the next answer.
  */
 export class LiveWindow {
-  #connection; #topic; #query; #calls; #view; #isStale = true; #isReading = false; #isFollowing = false; #endPause = () => {}; #isClosed = false; #moved = new Set(); #places = new Map(); #pictured = ''; #conflation; #asked = { first: 0, count: 100 };
+  #connection; #topic; #query; #calls; #view; #isStale = true; #isReading = false; #isFollowing = false; #endPause = () => {}; #isClosed = false; #moved = new Set(); #places = new Map(); #pictured = ''; #conflation; #wasFolded = false; #asked = { first: 0, count: 100 };
 
   /**
    * @param {object} connection
@@ -151,11 +151,12 @@ export class LiveWindow {
     const conflation = updates > (this.#conflation ? CALM : BUSY) ? CONFLATION : undefined;
     if (conflation === this.#conflation || this.#query.options?.projection) return;
     this.#conflation = conflation;
+    this.#wasFolded ||= Boolean(conflation);
     if (!this.#view.subscription.isOver) await this.#view.replace({ conflation }).catch((error) => this.#calls.error(error));
   }
 
-  /** The number of updates in a message: where they are folded, the versions that it spans. */
-  updatesIn({ version, delta_base: base }) { return this.#conflation && base !== undefined ? version - base : 1; }
+  /** The number of updates in a change: once they have been folded, which may still come, the versions that it spans. */
+  updatesIn({ base, message: { version, command } }) { return this.#wasFolded && command === 'publish' && base !== undefined ? version - base : 1; }
 
   /** The newest state of a row that stands in its place; of one that may have moved, that of the picture. */
   newest(row) {

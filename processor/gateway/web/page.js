@@ -263,7 +263,7 @@ function changed(changes) {
   for (const change of changes) {
     const { type, message: { data, timestamp } = {} } = change;
     if (type !== 'remove') state.grid.learn(data); // Of a delta its fields alone.
-    if (type === 'update') state.updates += state.grid.window.updatesIn(change.message); // A row that leaves or enters the view comes with an old time.
+    if (type === 'update') state.updates += state.grid.window.updatesIn(change); // A row that leaves or enters the view comes with an old time.
     if (type === 'update' && timestamp && !isGrouped) state.lags.push(Date.now() - Date.parse(timestamp));
     if (type === 'remove' && !isGrouped && listLeft($('left'), change, state.grid.window)) $('left-count').textContent = (state.left += 1).toLocaleString('en');
   }

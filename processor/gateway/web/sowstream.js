@@ -924,9 +924,9 @@ export class View extends EventTarget {
   #put(key, message) {
     this.#stale?.delete(key);
     const had = this.#records.get(key);
+    this.#changes.push({ type: had ? 'update' : 'add', key, record: message.data, changed: [''], removed: [], message, base: this.#versions.get(key) });
     this.#records.set(key, message.data);
     this.#versions.set(key, message.version);
-    this.#changes.push({ type: had ? 'update' : 'add', key, record: message.data, changed: [''], removed: [], message });
   }
 
   #merge(key, message) {
@@ -942,7 +942,7 @@ export class View extends EventTarget {
     merge(record, message.data);
     for (const path of message.removed || []) removeAt(record, path);
     this.#versions.set(key, message.version);
-    this.#changes.push({ type: 'update', key, record, changed, removed: message.removed || [], message });
+    this.#changes.push({ type: 'update', key, record, changed, removed: message.removed || [], message, base: version });
   }
 
   #remove(key, reason, last) {
