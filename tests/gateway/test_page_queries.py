@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gateway.browsing import NEEDS, SETTLED, SIGHT, ask, columns, header, linked, shot
+from tests.gateway.browsing import NEEDS, SETTLED, SIGHT, ask, columns, header, linked, shot, until_text
 from tests.waiting import until
 
 pytestmark = NEEDS
@@ -125,7 +125,6 @@ def test_a_column_is_filtered_and_the_link_has_it(page, context):
     page.wait_for_function(f"{fault}.includes('Write 7400.')")
     page.locator(".ag-filter input[type=text]").first.fill("7400")
     page.wait_for_function(f"{rows} === '1' && {fault} === '' && {SETTLED}")
-    shot(page, "columns")
     page.keyboard.press("Escape")
     ask(page, "/state = 'new'")
     page.wait_for_function("location.hash.includes('filter')")
@@ -140,6 +139,44 @@ def test_a_column_is_filtered_and_the_link_has_it(page, context):
     page.wait_for_function("location.hash.includes('groups')")
     page.wait_for_function(f"{rows} === '1' && {SETTLED}")
     assert page.input_value("#filter") == "(/state = 'new') AND INSTR_I(/customer, 'CY') != 0 AND /qty = 7400"
+
+
+def test_times_are_filtered_as_instants_in_the_zone_of_the_reader(page, browser, world):
+    """Before, after and between take times as the grid shows them, of texts in any zone; the link holds elsewhere."""
+    fault = "document.querySelector('#fault').textContent"
+    rows = "document.querySelector('#rows').textContent"
+    world.put("zoned", at="2026-11-27T18:05:00+09:00", customer="Eve")
+    page.wait_for_function(f"{rows} === '201' && {SETTLED}")
+
+    def choose(name):
+        page.locator(".ag-filter .ag-filter-select").first.click()
+        page.click(f".ag-select-list-item:has-text('{name}')")
+
+    def fill(*texts):
+        for field, one in zip(page.locator(".ag-filter input[type=text]:visible").all(), texts, strict=False):
+            field.fill(one)
+
+    page.hover(header("/at"))
+    page.click('#grid .ag-header-cell[col-id="/at"] .ag-header-cell-filter-button')
+    fill("10:05")
+    page.wait_for_function(f"{fault}.startsWith('10:05 is no time.')")
+    fill("2026-11-27 10:02")
+    page.wait_for_function(f"{rows} === '8' && {fault} === ''")
+    choose("After")
+    fill("2026-11-27T09:58:46.118Z")
+    page.wait_for_function(f"{rows} === '4'")
+    choose("Between")
+    fill("2026-11-27 10:05", "2026-11-27 10:05:30")
+    page.wait_for_function(f"{rows} === '1' && location.hash.includes('filterTo') && {SETTLED}")
+    shot(page, "columns")
+    elsewhere = browser.new_context(timezone_id="Asia/Tokyo", bypass_csp=True)
+    other = elsewhere.new_page()
+    other.goto(page.url)
+    other.wait_for_function(f"{rows} === '1' && {SETTLED}")
+    until_text(other, 0, "/customer", "Eve")
+    model = other.evaluate("window.sowstreamPage.grid.api.getFilterModel()['/at']")
+    assert [model["filter"], model["filterTo"]] == ["2026-11-27 18:05:00", "2026-11-27 18:05:30"]
+    elsewhere.close()
 
 
 def test_a_link_is_followed_when_it_changes_and_an_unknown_topic_is_named(page, world):

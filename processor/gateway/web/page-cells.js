@@ -3,6 +3,7 @@ import { Decimal, parse, SowstreamError, stringify } from './sowstream.js';
 
 const DECIMALS_MAX = 8;
 const INSTANT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d)(:\d\d)?([.,]\d+)?(Z|[+-]\d\d(?::?\d\d)?)$/i;
+const TYPED_TIME = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?([.,]\d+)?)? ?(Z|[+-]\d\d(?::?\d\d)?)?$/i;
 const PLAIN_NUMBER = /^(-?)(\d+)(\.\d+)?$/;
 const GROUPED_NUMBER = /^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$/;
 const FIGURE_SPACE = '\u2007'; // As wide as a digit.
@@ -74,6 +75,14 @@ function localTime(text) {
   const [, minute, seconds = '', fraction = '', zone] = INSTANT.exec(text);
   const at = new Date(minute + zone); // Each zone of today is whole minutes off.
   return Number.isNaN(at.getTime()) ? text : `${LOCAL_MINUTE.format(at)}${seconds}${fraction}`;
+}
+
+/** The instant, in UTC, that a text stands for, which is in local time unless it names a zone; undefined if it is none. */
+export function instantOf(text) {
+  const [, day, minute = '00:00', seconds = '', fraction = '', zone = ''] = TYPED_TIME.exec(text.trim()) ?? [];
+  const at = new Date(`${day}T${minute}${seconds}${zone.toUpperCase()}`);
+  const isDay = new Date(`${day}T00:00Z`).getUTCDate() === Number(day?.slice(8)); // 30 February would be 2 March.
+  return isDay && !Number.isNaN(at.getTime()) ? `${at.toISOString().slice(0, 19)}${fraction}Z` : undefined;
 }
 
 /** The value that a text stands for, of the kind of the value that it is to replace. */

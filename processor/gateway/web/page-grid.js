@@ -1,5 +1,5 @@
 // The grids of the page, by AG Grid Community: the one of a topic over a live window, which fills the places in sight, and the operators' one.
-import { decimalsOf, filterPath, formatted, isName, KEY, leaves, moveOf, shownKind, shownText, typed } from './page-cells.js';
+import { decimalsOf, filterPath, formatted, instantOf, isName, KEY, leaves, moveOf, shownKind, shownText, typed } from './page-cells.js';
 import { clock, element } from './page-record.js';
 
 const BLOCK_ROWS = 500;
@@ -8,11 +8,13 @@ const REST = 4; // Drawing takes a quarter of the time at most …
 const REST_MAX_MS = 500; // … but a busy machine, on which it seems to take long, still sees its rows.
 const ASK_MS = 5000;
 const conditions = (...filterOptions) => ({ filterOptions: [...filterOptions, 'blank', 'notBlank'], maxNumConditions: 2, buttons: ['reset'] });
-const truth = (displayKey, displayName) => ({ displayKey, displayName, numberOfInputs: 0, predicate: () => true });
+const condition = (displayKey, displayName, numberOfInputs) => ({ displayKey, displayName, numberOfInputs, predicate: () => true });
+const between = condition('between', 'Between', 2);
 /** What the filter of a column offers, by the kind of its values; the gateway evaluates it. */
 const CONDITIONS = {
-  number: conditions('equals', 'notEqual', 'lessThan', 'lessThanOrEqual', 'greaterThan', 'greaterThanOrEqual'),
-  boolean: conditions(truth('true', 'True'), truth('false', 'False')),
+  number: conditions('equals', 'notEqual', 'lessThan', 'lessThanOrEqual', 'greaterThan', 'greaterThanOrEqual', between),
+  time: { ...conditions(condition('before', 'Before', 1), condition('after', 'After', 1), between, 'equals', 'notEqual'), filterPlaceholder: '2026-11-30 14:05' },
+  boolean: conditions(condition('true', 'True', 0), condition('false', 'False', 0)),
   text: conditions('contains', 'notContains', 'equals', 'notEqual', 'startsWith', 'endsWith'),
 };
 /** The columns of the operators' grid: the name, the share of the width, and the value of a partition as `sowstream status` has it. */
@@ -34,6 +36,9 @@ function rowOf({ key, record, version = 0 }) {
   for (const [path, value] of leaves(record)) [data.values[path], data.texts[path]] = [value, shownText(value)];
   return data;
 }
+/** Filters of columns whose times are changed as the function says; one that it does not know stays as it is. */
+const withTimes = (where, change) => Object.fromEntries(Object.entries(where).map(([path, one]) => [path, one.kind !== 'time' ? one
+  : JSON.parse(JSON.stringify(one, (name, value) => (/^filter(To)?$/.test(name) && value && change(value)) || value))]));
 const BLANK = Object.freeze(rowOf({ record: {} }));
 
 /** An order by a column, with its words of the filter language. */
@@ -69,7 +74,8 @@ export class Grid {
       onFilterChanged: ({ source }) => {
         if (source === 'api') return;
         calls.layout(this.layout); // A link with a filter of a column has that column in its place.
-        calls.where(Object.fromEntries(Object.entries(this.api.getFilterModel()).map(([path, one]) => [path, { ...one, kind: this.#fields.get(path)?.kind }])));
+        const where = Object.entries(this.api.getFilterModel()).map(([path, one]) => [path, { ...one, kind: this.#fields.get(path)?.kind }]);
+        calls.where(withTimes(Object.fromEntries(where), instantOf)); // A link is opened in other zones, too.
       },
       onColumnMoved: arranged, onColumnResized: arranged, onColumnPinned: arranged, onColumnVisible: arranged,
       onCellEditRequest: ({ data, colDef: { colId: path }, newValue, oldValue }) => {
@@ -106,7 +112,7 @@ export class Grid {
     this.api.setGridOption('columnDefs', []);
     for (const path of [...layout.map((one) => one.path), ...Object.keys(where)]) if (path !== KEY) this.#learn(path, null, where[path]?.kind);
     this.#define();
-    this.api.setFilterModel(where);
+    this.api.setFilterModel(withTimes(where, formatted));
     this.api.setRowCount(0, true);
     this.window = open(order.map(ordered));
   }

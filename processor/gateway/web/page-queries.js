@@ -1,6 +1,7 @@
 // The queries of the page: completion of fields, the quick search, why no record matches, and groups and totals, which the gateway computes.
-import { filterPath, isName, KEY, leaves, quoted, shownKind, shownText, typed } from './page-cells.js';
+import { filterPath, instantOf, isName, KEY, leaves, quoted, shownKind, shownText, typed } from './page-cells.js';
 import { element } from './page-record.js';
+import { SowstreamError } from './sowstream.js';
 
 const SAMPLE_ROWS = 200;
 const SEARCHED_MAX = 50;
@@ -47,21 +48,31 @@ export async function searchFilter(connection, topic, filter, search) {
   return both(filter, `(${found})`);
 }
 
-const COMPARISONS = { equals: '=', notEqual: '=', lessThan: '<', lessThanOrEqual: '<=', greaterThan: '>', greaterThanOrEqual: '>=' };
+const COMPARISONS = { equals: '=', notEqual: '=', lessThan: '<', lessThanOrEqual: '<=', greaterThan: '>', greaterThanOrEqual: '>=', before: '<', after: '>' };
+
+/** A text of a column's filter in the words of the filter language, by the kind of the column. */
+function wanted(kind, type, text) {
+  if (kind === 'number' && (type in COMPARISONS || type === 'between')) return shownText(typed(text, 0));
+  const value = kind === 'time' ? instantOf(text) : text;
+  if (value === undefined) throw new SowstreamError('bad_request', `${text} is no time. Write 2026-11-30, 2026-11-30 14:05 or 2026-11-30 14:05:07.5, with Z or +01:00 if it is not local.`);
+  return quoted(value);
+}
 
 /** Two filters, of which any may be empty, as one. */
 export const both = (one, other) => (one && other ? `(${one}) AND ${other}` : one || other);
 
 /** The filter that the grid's own filters of columns stand for: by path, as AG Grid has them, with the kind of the values. */
 export function columnFilter(where) {
-  const condition = (field, kind, { type, filter: text = '', operator, conditions }) => {
-    if (conditions) return `(${conditions.map((one) => condition(field, kind, one)).join(operator === 'OR' ? ' OR ' : ' AND ')})`;
+  const condition = (path, kind, { type, filter = '', filterTo = '', operator, conditions }) => {
+    if (conditions) return `(${conditions.map((one) => condition(path, kind, one)).join(operator === 'OR' ? ' OR ' : ' AND ')})`;
     const not = /^not/.test(type) ? 'NOT ' : ''; // Of a field that is not there, too.
-    const value = kind === 'number' && type in COMPARISONS ? shownText(typed(text, 0)) : quoted(text);
-    if (/blank/i.test(type)) return `${field} IS ${not}NULL`;
+    if (/blank/i.test(type)) return `${path} IS ${not}NULL`;
+    if (type === 'true' || type === 'false') return `${path} = ${type.toUpperCase()}`;
+    const [field, value] = [kind === 'time' ? `INSTANT(${path})` : path, wanted(kind, type, filter)];
+    if (type === 'between') return `${field} BETWEEN ${value} AND ${wanted(kind, type, filterTo)}`;
     if (/contains/i.test(type)) return `${not}INSTR_I(${field}, ${value}) != 0`;
     if (type === 'startsWith' || type === 'endsWith') return `${field} ${type === 'endsWith' ? 'ENDS' : 'BEGINS'} WITH (${value})`;
-    return `${not}${field} ${COMPARISONS[type] ?? '='} ${type === 'true' || type === 'false' ? type.toUpperCase() : value}`;
+    return `${not}${field} ${COMPARISONS[type] ?? '='} ${value}`;
   };
   return Object.entries(where).map(([path, one]) => condition(path === KEY ? KEY : filterPath(path), one.kind, one)).join(' AND ');
 }

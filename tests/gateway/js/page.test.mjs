@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { formatted, moveOf, typed } from '../../../processor/gateway/web/page-cells.js';
+import { formatted, instantOf, moveOf, typed } from '../../../processor/gateway/web/page-cells.js';
 import { deskLink, readDesk, readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
 import { both, columnFilter, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from '../../../processor/gateway/web/page-queries.js';
 import { LiveWindow } from '../../../processor/gateway/web/page-window.js';
@@ -115,6 +115,15 @@ test('values are shown by kind, and keep each digit', () => {
   assert.equal(formatted('2026-11-27'), '2026-11-27');
 });
 
+test('a typed time is local unless it has a zone, and keeps each digit', () => {
+  for (const [text, instant] of [
+    ['2026-11-30T14:05:07.123456789Z', '2026-11-30T14:05:07.123456789Z'], ['2026-11-30 14:05 +05:30', '2026-11-30T08:35:00Z'], ['2026-11-30T00:30+01:00', '2026-11-29T23:30:00Z'],
+    ['2026-02-30', undefined], ['2026-13-01', undefined], ['2026-11-30 25:00', undefined], ['2026-11-30 14:05:61', undefined], ['14:05', undefined], ['2026-11', undefined], ['', undefined],
+  ]) assert.equal(instantOf(text), instant, text);
+  for (const local of ['2026-11-30 14:05:00', '2026-07-01 00:00:00.5', '2024-02-29 23:59:59']) assert.equal(formatted(instantOf(local)), local);
+  assert.equal(instantOf('2026-11-30'), instantOf('2026-11-30 00:00'));
+});
+
 test('a number rises or falls by every digit, and nothing else does', () => {
   const move = (before, now) => moveOf(parse(before), parse(now));
   assert.equal(move('9007199254740992', '9007199254740993'), 'up');
@@ -150,11 +159,24 @@ test('filters of columns are conditions of the filter language', async () => {
   for (const [id, more] of [['c1', { n: 9007199254740993n, s: "O'Neil" }], ['c2', { n: 2, s: 'oneil', t: true }], ['c3', {}]]) {
     await reader.publish('quotes', { id, set: 'columns', ...more }, { ack: 'processed' });
   }
+  for (const [id, at] of [['t1', '2026-11-27T10:00:00+01:00'], ['t2', '2026-11-27T09:00:00.000000001Z'], ['t3', '2026-11-27 10:30Z'], ['t4', 'later']]) {
+    await reader.publish('quotes', { id, set: 'times', at }, { ack: 'processed' });
+  }
+  const time = (type, filter, filterTo) => ({ '/at': { type, filter, filterTo, kind: 'time' } });
+  for (const [where, wanted] of [
+    [time('before', '2026-11-27T09:00:00.000000001Z'), 't1'], [time('after', '2026-11-27T14:30+05:30'), 't2,t3'], [time('equals', '2026-11-27 09:00Z'), 't1'], [time('notEqual', '2026-11-27 09:00Z'), 't2,t3,t4'],
+    [time('between', '2026-11-27 09:00Z', '2026-11-27 10:30Z'), 't1,t2,t3'], [time('notBlank'), 't1,t2,t3,t4'], [time('between', '2026-11-27 10:00Z', '2026-11-27 11:00Z'), 't3'],
+  ]) {
+    const rows = await reader.sow('quotes', { filter: both("/set = 'times'", columnFilter(where)), orderBy: '/id' });
+    assert.equal(rows.map(({ sow_key: key }) => key).join(), wanted, JSON.stringify(where));
+  }
+  assert.throws(() => columnFilter(time('before', 'noon')), /noon is no time. Write 2026-11-30/);
+  for (const key of ['t1', 't2', 't3', 't4']) await reader.sowDelete('quotes', { key, ack: 'processed' });
   const number = (type, filter) => ({ '/n': { type, filter, kind: 'number' } });
   const text = (type, filter, path = '/s') => ({ [path]: { type, filter } });
   for (const [where, wanted] of [
     [number('equals', '9007199254740992'), ''], [number('equals', '9007199254740993'), 'c1'], [number('notEqual', '2'), 'c1,c3'],
-    [number('greaterThan', '2'), 'c1'], [number('lessThanOrEqual', '2'), 'c2'], [number('blank'), 'c3'], [number('notBlank'), 'c1,c2'],
+    [number('greaterThan', '2'), 'c1'], [{ '/n': { type: 'between', filter: '2', filterTo: '3', kind: 'number' } }, 'c2'], [number('lessThanOrEqual', '2'), 'c2'], [number('blank'), 'c3'], [number('notBlank'), 'c1,c2'],
     [text('contains', "'N"), 'c1'], [text('notContains', 'NEIL'), 'c3'], [text('equals', 'oneil'), 'c2'], [text('notEqual', 'oneil'), 'c1,c3'],
     [text('startsWith', 'O'), 'c1'], [text('endsWith', 'l'), 'c1,c2'], [text('true', undefined, '/t'), 'c2'], [text('contains', 'C3', 'SOW_KEY()'), 'c3'],
     [{ '/n': { kind: 'number', operator: 'OR', conditions: [{ type: 'lessThan', filter: '3' }, { type: 'blank' }] }, ...text('blank') }, 'c3'],
