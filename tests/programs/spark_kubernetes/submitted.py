@@ -44,7 +44,7 @@ def submit_examples(run: Run, image: str) -> None:
     began = time.monotonic()
     submit(run, image, "examples", f"{FILES}/{EXAMPLES.name}", "kafka:9092", "orders", "/shared/examples")
     log = cluster.kubectl("logs", "examples-driver")
-    results = json.loads(next(line for line in log.splitlines() if line.startswith("{")))
+    results = json.loads(next(line for line in log.splitlines() if line.startswith('{"master"')))
     records = run.published.records
     assert results["late_joiner"] == sorted(records), "late_joiner"
     assert sum(int(level[4]) for level in results["latest_order_book"]) == run.published.open, "latest_order_book"
