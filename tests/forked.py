@@ -7,13 +7,13 @@ environment of Python or of an output that is read while the command runs starts
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
 import runpy
 import signal
 import subprocess
 import sys
 import tempfile
+from multiprocessing import forkserver, get_context
 from pathlib import Path
 from pkgutil import iter_modules, walk_packages
 
@@ -25,10 +25,17 @@ COMMAND = "processor.cli.main"
 _TIMEOUT_S = 150.0
 
 
+def start_server() -> None:
+    """Start the process that has the imports; processes that are forked from this one use it as well."""
+    forkserver.ensure_running()
+    # Only the process that has started it could look whether it runs.
+    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
+
+
 class Forked:
     """A running command. It has the methods of `subprocess.Popen` that tests of workers use."""
 
-    _fork = multiprocessing.get_context("forkserver")
+    _fork = get_context("forkserver")
     _fork.set_forkserver_preload(
         [
             *("processor.runtime.worker.worker", "processor.installation.settings_check"),
