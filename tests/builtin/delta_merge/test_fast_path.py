@@ -132,7 +132,7 @@ def _told(processor: type[DeltaMerge], settings: TopicConfig, commands: list[Com
     {"key": ["/id", "/k"]}, {"key": ["/k", "/id"], "null_policy": "set"},
     {"key": "explicit"},
 ], ids=str)  # fmt: skip
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_fast_path_writes_the_same_as_the_merge_in_parts(settings, seed) -> None:
     """Records, deltas, dead letters and conflicts of every command are equal, with their headers, in every batch."""
     topic = TopicConfig(dlq_max_ratio=1, **settings)
