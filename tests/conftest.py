@@ -208,7 +208,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if is_hypothesis_test(getattr(item, "obj", None)) or "random_seed" in getattr(item, "fixturenames", ()):
             item.add_marker("random")
         if item.get_closest_marker("long") and not _may_have_long_tests(item.path):
-            raise pytest.UsageError(f"{item.path}: a run of the long tests alone would not find its markers")
+            raise pytest.UsageError(f"{item.path} must name `mark.long`, or `make test-long` leaves it out")
     if config.getoption("processes") > 1:
         from tests.processes import waiting_first
 
@@ -228,9 +228,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @functools.cache
 def _may_have_long_tests(path: Path) -> bool:
-    """Return whether a file, or the `conftest.py` next to it, names the marker, or imports its markers."""
+    """Return whether a file, or the `conftest.py` next to it, names the marker, or has its markers from elsewhere."""
     files = (path, path.with_name("conftest.py"))
-    return any(re.search(rb"mark\.long|[ ]pytestmark\b", file.read_bytes()) for file in files if file.is_file())
+    names = re.compile(rb"mark\.long|[ ]pytestmark\b|^pytestmark = (?!\[?pytest\.mark)", re.MULTILINE)
+    return any(names.search(file.read_bytes()) for file in files if file.is_file())
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
