@@ -146,7 +146,6 @@ def resume(
     if skip is not None and partition is None:
         raise ConfigurationError("--skip needs --partition: offsets are those of one partition")
     admin = Admin(tree.kafka, tree.connect_timeout_s)
-    admin.cluster()  # Waits for Kafka.
     control = ControlTopic(tree.kafka, admin, prefix=tree.topic_prefix)
     entries = control.read(tree.application_id)
     if entries is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from processor.errors import ConfigurationError
-from processor.installation.shared_topic import READ_TIMEOUT_S, SharedTopic
+from processor.installation.shared_topic import SharedTopic
 from processor.store.marks import FENCE_NAME
 from processor.topics.family import control_spec
 from processor.wire.control import ALL_PARTITIONS, Failure, Fence, Key, Notice, Order, decode, decode_key
@@ -49,7 +49,7 @@ class ControlTopic(SharedTopic):
         """
         super().__init__(kafka, admin, control_spec(prefix))
 
-    def read(self, application_id: str, timeout_s: float = READ_TIMEOUT_S) -> ControlEntries | None:
+    def read(self, application_id: str, timeout_s: float | None = None) -> ControlEntries | None:
         """Read the present notices of an application; None if there is no control topic. Errors as `read_records`."""
         records = self.read_records(timeout_s)
         return None if records is None else _entries(application_id, records)
@@ -90,10 +90,10 @@ class ControlTopic(SharedTopic):
         """
         if entries is not None and pipeline in entries.fences:
             return entries.fences[pipeline]
-        partitions = self._admin.partitions_of(mark, READ_TIMEOUT_S)
+        partitions = self._admin.partitions_of(mark)
         if partitions is None:
             return None
-        messages, _ = self._read_topic(mark, partitions, READ_TIMEOUT_S)
+        messages, _ = self._read_topic(mark, partitions, None)
         marks = {message.partition(): message.value() for message in messages if message.key() == FENCE_NAME}
         fences = [
             fence for value in marks.values() if value is not None and (fence := decode(Fence, value)) is not None

@@ -127,7 +127,7 @@ def fetch_status(config: Config, watched: Sequence[Watched]) -> Status:
     """
     kafka = config.kafka
     admin, groups = Admin(kafka, config.connect_timeout_s), GroupInspector(kafka)
-    topics = admin.cluster().topics  # The first question: it waits for Kafka.
+    topics = admin.cluster().topics
     entries = ControlTopic(kafka, admin, prefix=config.topic_prefix).read(config.application_id)
     places = {one.name: [(one.source, number) for number in range(topics.get(one.source, 0))] for one in watched}
     outputs = [(one.sow, number) for one in watched if one.sow is not None for number in range(topics.get(one.sow, 0))]

@@ -58,18 +58,20 @@ class SharedTopic:
         # By name: the cluster's list of all topics lacks those that this user has no right to see.
         return self._admin.describe_topics([self.topic], shows_hidden=True).get(self.topic)
 
-    def read_records(self, timeout_s: float = READ_TIMEOUT_S) -> SharedRecords | None:
+    def read_records(self, timeout_s: float | None = None) -> SharedRecords | None:
         """Read the committed records, up to the present ends of the partitions; None if there is no topic.
+
+        Args:
+            timeout_s: longest wait for an answer, and for the next record; None: as the administration's requests, and
+                `READ_TIMEOUT_S`.
 
         Raises:
             BrokerUnavailable: no answer in time.
             ConfigurationError: this user has no right to see it.
             Stop: Kafka refuses, or the topic cannot be read to its end in time.
         """
-        partitions = self._admin.cluster(timeout_s).topics.get(self.topic)
-        if partitions is None:
-            # The list of all topics lacks those that this user has no right to see; by name, Kafka says so.
-            partitions = self._admin.partitions_of(self.topic, timeout_s)
+        # By name: the cluster's list of all topics lacks those that this user has no right to see.
+        partitions = self._admin.partitions_of(self.topic, timeout_s)
         if partitions is None:
             return None
         messages, ends = self._read_topic(self.topic, partitions, timeout_s)
@@ -93,11 +95,11 @@ class SharedTopic:
         reader.add([Position(self.topic, 0, offset)])
         return reader
 
-    def _read_topic(self, topic: str, partitions: int, timeout_s: float) -> tuple[list[Message], dict[int, int]]:
+    def _read_topic(self, topic: str, partitions: int, timeout_s: float | None) -> tuple[list[Message], dict[int, int]]:
         """The committed records of a small topic, by partition, and the ends up to which they were read."""
         ends = self._admin.end_offsets(topic, range(partitions), timeout_s)
         reader = self._reader(fetch_wait_ms=BOUNDED_FETCH_WAIT_MS)
-        return read_up_to(reader, topic, ends, stall_timeout_s=timeout_s), ends
+        return read_up_to(reader, topic, ends, stall_timeout_s=timeout_s or READ_TIMEOUT_S), ends
 
     def _reader(self, fetch_wait_ms: int | None = None) -> LogReader:
         # The group is never joined; it has the topic's name, so that one ACL grants both.

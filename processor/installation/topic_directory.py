@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
-from processor.installation.shared_topic import READ_TIMEOUT_S, SharedTopic
+from processor.installation.shared_topic import SharedTopic
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import directory_spec
 from processor.wire.topic_description import (
@@ -56,7 +56,7 @@ class TopicDirectory(SharedTopic):
         """
         super().__init__(kafka, admin, directory_spec(prefix))
 
-    def read(self, timeout_s: float = READ_TIMEOUT_S) -> DirectoryEntries | None:
+    def read(self, timeout_s: float | None = None) -> DirectoryEntries | None:
         """Read all present descriptions; None if there is no directory. Errors as `read_records`."""
         records = self.read_records(timeout_s)
         return None if records is None else _entries(records.latest)
@@ -98,7 +98,7 @@ def with_described_topics(config: Config) -> Config:
         return config
     admin = Admin(config.kafka, config.connect_timeout_s)
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    entries = directory.read(min(READ_TIMEOUT_S, config.connect_timeout_s))
+    entries = directory.read()
     if entries is None:
         raise ConfigurationError(
             f"the settings name no topics, and Kafka at {config.kafka['bootstrap.servers']} has no topic directory "

@@ -127,7 +127,6 @@ class Verification:
         if topic is None or partition is None:
             return
         admin = Admin(self._config.kafka, self._config.connect_timeout_s)
-        admin.cluster()  # Reports a missing connection with its reason.
         partitions = admin.partitions_of(topic)
         if partitions is None or partition >= partitions:
             raise ConfigurationError(f"the Kafka topic {topic} has no partition {partition}, of which this is a cache")

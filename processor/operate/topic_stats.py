@@ -49,7 +49,6 @@ def topic_stats(config: Config, name: str, *, on_read: Callable[[int], None] = l
         raise ConfigurationError(f"{name!r} keeps no records to count (sow: false)")
     sow = config.kafka_names.topic(name, "sow")
     admin = Admin(config.kafka, config.connect_timeout_s)
-    admin.cluster()  # Reports a missing connection with its reason.
     partitions = admin.partitions_of(sow)
     if partitions is None:
         raise ConfigurationError(f"the Kafka topic {sow} does not exist; `sowstream topics apply` creates it")

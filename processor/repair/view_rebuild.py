@@ -64,7 +64,6 @@ class ViewRebuild:
         Raises:
             Stop: its workers run, or Kafka refuses or does not answer.
         """
-        self._admin.cluster()  # Waits for Kafka.
         self._admin.create(self.topics)  # Of a rebuild that ended in the middle.
         for stage in self.stages:
             with WorkerPositions(self._config, stage.name) as workers:

@@ -73,7 +73,7 @@ def test_a_client_that_has_seen_no_leader_is_made_to_look_again() -> None:
     """A client without leaders is made to list all topics, because a request for one topic may create it."""
     admin, client = Admin({"bootstrap.servers": "localhost:1"}), BlindClient()
     admin._client = cast("Any", client)
-    assert admin.end_offsets("orders.sow", [0, 1]) == {0: 7, 1: 7}
+    assert admin.end_offsets("orders.sow", [0, 1], timeout_s=15.0) == {0: 7, 1: 7}
     assert client.looked_at == [None]
 
 

@@ -61,8 +61,9 @@ class Admin:
 
         Args:
             kafka: the user's properties.
-            connect_timeout_s: the longest wait of `cluster` for a broker.
-            awaits_names: whether `cluster` waits for a host's name to resolve, too, as services do that start together.
+            connect_timeout_s: the longest wait for a broker: of `cluster`, and of the first request without a limit of
+                its own.
+            awaits_names: whether that waits for a host's name to resolve, too, as services do that start together.
 
         Raises:
             ConfigurationError: librdkafka does not take a property, or a file of theirs does not exist.
@@ -81,6 +82,7 @@ class Admin:
         self.renewal = Renewal(self.refresh, self._renew)  # Replaces the client when a request stays unanswered.
         self._committed = CommittedOffsets(kafka, is_stable=True)
         self.looked_s = 0.0  # When a broker last answered `refresh`, by the monotonic clock.
+        self._is_connected = False  # Whether a broker has answered `cluster`.
 
     def cluster(self, timeout_s: float | None = None) -> Cluster:
         """Fetch the brokers and topics of the cluster, within the client's time limit or another one.
@@ -89,8 +91,25 @@ class Admin:
             ConfigurationError: the login or the connection is refused; the text has the reason and the remedy.
             BrokerUnavailable: no answer in time; the text has the reason.
         """
-        doing = f"looking at the cluster at {self._bootstrap}"
-        return fetch_cluster(self._client, self._faults, doing, self._timeout_s if timeout_s is None else timeout_s)
+        doing, limit_s = (
+            f"looking at the cluster at {self._bootstrap}",
+            self._timeout_s if timeout_s is None else timeout_s,
+        )
+        cluster = fetch_cluster(self._client, self._faults, doing, limit_s)
+        self._is_connected = True
+        return cluster
+
+    def _limit_s(self, timeout_s: float | None = None) -> float:
+        """The time limit of a request: that of its caller, or the usual one once a broker has answered.
+
+        Raises:
+            ConfigurationError, BrokerUnavailable: as `cluster`.
+        """
+        if timeout_s is not None:
+            return timeout_s
+        if not self._is_connected:
+            self.cluster()
+        return _TIMEOUT_S
 
     def refresh(self) -> None:
         """Have the client refresh its leaders and coordinators; returns at once."""
@@ -159,6 +178,7 @@ class Admin:
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
+        self._limit_s()
         by_name = {spec.name: spec for spec in specs}
         created = create_topics(self._client, by_name, replication)
         self._await_leaders({name: by_name[name].partitions for name in created})
@@ -180,16 +200,17 @@ class Admin:
 
     def delete(self, names: Sequence[str]) -> None:
         """Delete topics; names without a topic are ignored."""
+        self._limit_s()
         delete_topics(self._client, names)
 
-    def topic_config(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, dict[str, str]]:
+    def topic_config(self, names: Sequence[str], timeout_s: float | None = None) -> dict[str, dict[str, str]]:
         """Fetch the settings in force of each topic.
 
         Raises:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        return self._topic_config(names, timeout_s, shows_hidden=False)
+        return self._topic_config(names, self._limit_s(timeout_s), shows_hidden=False)
 
     def _topic_config(self, names: Sequence[str], timeout_s: float, *, shows_hidden: bool) -> dict[str, dict[str, str]]:
         """The settings of topics; those with a missing right are left out if `shows_hidden`."""
@@ -216,13 +237,13 @@ class Admin:
         return dict(self._client.describe_topics(TopicCollection(list(names)), request_timeout=timeout_s))
 
     def describe_topics(
-        self, names: Sequence[str], timeout_s: float = _TIMEOUT_S, *, shows_hidden: bool = False
+        self, names: Sequence[str], timeout_s: float | None = None, *, shows_hidden: bool = False
     ) -> dict[str, ActualTopic]:
         """Fetch the partitions, replicas, ids and settings of topics; those that do not exist are left out.
 
         Args:
             names: the topics. Asked by name, Kafka reports a missing right; its list of all topics lacks the topic.
-            timeout_s: longest wait.
+            timeout_s: longest wait; None: fifteen seconds, after the first request's wait for a broker.
             shows_hidden: whether topics come with the missing right (`ActualTopic.lacks`) instead of an error.
 
         Raises:
@@ -230,14 +251,15 @@ class Admin:
             Stop: Kafka refuses.
         """
         topics, hidden = {}, {}
-        for name, answer in self._ask("look at", self._ask_topics, names, timeout_s).items():
+        limit_s = self._limit_s(timeout_s)
+        for name, answer in self._ask("look at", self._ask_topics, names, limit_s).items():
             if not isinstance(answer, KafkaException):
                 topics[name] = answer
             elif shows_hidden and kafka_errors.is_forbidden(answer):
                 hidden[name] = ActualTopic(0, {}, lacks="Describe")
             elif kafka_errors.of(answer).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
-        config = self._topic_config(list(topics), timeout_s, shows_hidden=shows_hidden)
+        config = self._topic_config(list(topics), limit_s, shows_hidden=shows_hidden)
         return hidden | {
             name: ActualTopic(
                 partitions=len(topic.partitions),
@@ -249,7 +271,7 @@ class Admin:
             for name, topic in topics.items()
         }
 
-    def partitions_of(self, name: str, timeout_s: float = _TIMEOUT_S) -> int | None:
+    def partitions_of(self, name: str, timeout_s: float | None = None) -> int | None:
         """The number of partitions of a topic; None if it does not exist.
 
         Raises:
@@ -263,7 +285,7 @@ class Admin:
                 return None
             raise
 
-    def delete_retention_ms(self, topic: str, timeout_s: float = _TIMEOUT_S) -> float:
+    def delete_retention_ms(self, topic: str, timeout_s: float | None = None) -> float:
         """Retention time of tombstones in a compacted topic, in milliseconds: a copy that is older may lack deletes.
 
         Raises:
@@ -272,7 +294,7 @@ class Admin:
         """
         return tombstones_kept_ms(self.topic_config([topic], timeout_s).get(topic, {}))
 
-    def topic_id(self, name: str, timeout_s: float = _TIMEOUT_S) -> str:
+    def topic_id(self, name: str, timeout_s: float | None = None) -> str:
         """Fetch the id of a topic, which differs from that of a deleted topic of the same name.
 
         Raises:
@@ -280,9 +302,9 @@ class Admin:
         """
         return str(self._topic(name, timeout_s).topic_id)
 
-    def _topic(self, name: str, timeout_s: float) -> Any:
+    def _topic(self, name: str, timeout_s: float | None) -> Any:
         """Fetch the description of a topic."""
-        answer = self._ask("look at", self._ask_topics, [name], timeout_s)[name]
+        answer = self._ask("look at", self._ask_topics, [name], self._limit_s(timeout_s))[name]
         if isinstance(answer, KafkaException):
             raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
         return answer
@@ -311,6 +333,7 @@ class Admin:
         Raises:
             Stop: Kafka refuses, as for a group with members, or does not answer.
         """
+        self._limit_s()
         places = [TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         asked = self._client.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, places)], request_timeout=COORDINATOR_TIMEOUT_S
@@ -323,7 +346,7 @@ class Admin:
                 )
 
     def end_offsets(
-        self, topic: str, partitions: Iterable[int], timeout_s: float = _TIMEOUT_S, *, kind: OffsetKind | int = "end"
+        self, topic: str, partitions: Iterable[int], timeout_s: float | None = None, *, kind: OffsetKind | int = "end"
     ) -> dict[int, int]:
         """Fetch the true end of each partition, open transactions included; or another offset.
 
@@ -336,6 +359,7 @@ class Admin:
         Raises:
             BrokerUnavailable: no answer in time.
         """
+        timeout_s = self._limit_s(timeout_s)
         began_s, pause_s = time.monotonic(), _PAUSE_S
         ends: dict[int, int] = {}
         left = list(partitions)
