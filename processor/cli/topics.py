@@ -82,8 +82,16 @@ def apply_settings(
         ConfigurationError: the settings name no topics, or Kafka refuses the user.
         BrokerUnavailable: Kafka does not answer.
     """
+    from processor.installation.directory_comparison import DescribedRecords, revise  # noqa: PLC0415
+    from processor.installation.topic_directory import TopicDirectory  # noqa: PLC0415
+    from processor.wire.topic_description import describe  # noqa: PLC0415
+
     admin, specs = _admin_and_specs(config)
-    all_specs = [*specs, *_own_specs(config)]
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
+    entries = directory.read()
+    records = None if entries is None else DescribedRecords(config, admin, entries)
+    kept = {} if records is None else {name: why for name in config.names if (why := records.settling(name))}
+    all_specs = [*(spec for spec in specs if spec.family not in kept), *_own_specs(config)]
     created = _create(admin, all_specs)
     for name in created:
         show_created(name)
@@ -91,9 +99,13 @@ def apply_settings(
     cluster = admin.cluster()
     problems = _problems(admin, specs, cluster)
     refused = {problem.topic for problem in problems if problem.severity == "refuse"}
+    kept |= {spec.family: "its Kafka topics are not as the settings say" for spec in specs if spec.name in refused}
     for group, names in _set_share_groups(config).items():
         tell(f"Share group {group}: {', '.join(names)} set.")
-    _describe(config, admin, tell, refused={spec.family for spec in specs if spec.name in refused}, prune=prune)
+    revision = revise(config, describe(config), entries, kept=kept, prune=prune)
+    directory.write(revision.writes)
+    for line in revision.lines:
+        tell(line)
     problems += _share_group_problems(config)
     return [*problems, *_directory_problems(config, admin, cluster), *_control_problems(config, admin, cluster)]
 
@@ -335,28 +347,6 @@ _DOING = {
 
 def _show_step(step: str) -> None:
     inform(f"{_DOING[step]} …")
-
-
-def _describe(config: Config, admin: Admin, tell: Callable[[str], None], *, refused: set[str], prune: bool) -> None:
-    """Write the changed descriptions; a topic that workers refuse keeps its description.
-
-    Args:
-        config: the settings.
-        admin: administration of the cluster.
-        tell: called with a sentence for each change.
-        refused: the topics of the settings that workers refuse.
-        prune: as `revise`.
-    """
-    from processor.installation.directory_comparison import revise  # noqa: PLC0415
-    from processor.installation.topic_directory import TopicDirectory  # noqa: PLC0415
-    from processor.wire.topic_description import describe  # noqa: PLC0415
-
-    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    descriptions = describe(config)
-    revision = revise(config, descriptions, directory.read(), kept=refused, prune=prune)
-    directory.write(revision.writes)
-    for line in revision.lines:
-        tell(line)
 
 
 def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from processor.config.kafka_names import KafkaNames
 from processor.errors import Stop
+from processor.installation.configured_pipelines import pipeline_of
 from processor.installation.topic_directory import TopicDirectory
-from processor.topics import Problem, directory_problems
+from processor.topics import Problem, directory_problems, rebuild_steps
 from processor.wire.topic_description import describe
 
 if TYPE_CHECKING:
@@ -19,10 +22,18 @@ if TYPE_CHECKING:
     from processor.wire.topic_description import Description
 
 
-_REFUSED: Final = frozenset(
-    ("key", "message_type", "partitions", "separator", "parts", "key_format", "derived_from", "kafka_topics")
-)
-"""Fields in which a worker and its readers must agree: otherwise records have other keys or cannot be decoded."""
+_UNFOUND: Final = "updates would not find them"
+_UNREADABLE: Final = "they are written in the former way"
+_REFUSED: Final = {
+    "key": _UNFOUND, "key_format": _UNFOUND, "partitions": "keys do not move with the number",
+    "message_type": _UNREADABLE, "separator": _UNREADABLE, "parts": _UNREADABLE,
+    "schema": _UNREADABLE, "registry": _UNREADABLE,
+    "derived_from": "they are made of the former topic", "kafka_topics": "they would be left there",
+}  # fmt: skip
+"""Fields in which a worker and its readers must agree, with the consequence of another value for the present records.
+
+Of `schema` and `registry` only a change that leaves messages unreadable, see `Description.encoding`.
+"""
 
 _SHOWN_CHARACTERS: Final = 60
 
@@ -36,16 +47,13 @@ class Difference(NamedTuple):
     """The value that follows from the settings."""
     described: Any
     """The value in the directory."""
+    severity: Literal["refuse", "warn"]
+    """`refuse`: no worker starts with it, and a topic with records keeps the value of the directory."""
 
     def __str__(self) -> str:
         """`key was /id, is /sku`."""
         configured, described = self.shown()
         return f"{self.field} was {described}, is {configured}"
-
-    @property
-    def severity(self) -> Literal["refuse", "warn"]:
-        """`refuse` if no worker starts with it."""
-        return "refuse" if self.field in _REFUSED else "warn"
 
     def shown(self) -> tuple[str, str]:
         """Both values as text for people, long texts reduced to the part that differs."""
@@ -61,11 +69,66 @@ class Difference(NamedTuple):
 def differences(configured: Description, described: Description) -> list[Difference]:
     """The fields in which two descriptions of one topic differ, in the order of the description."""
     ours, theirs = configured.model_dump(by_alias=True), described.model_dump(by_alias=True)
+    fields = [field for field, value in ours.items() if value != theirs[field] and field != "format"]
+    harmless = {"schema", "registry"}
+    if configured.encoding != described.encoding:
+        harmless.remove("schema" if "schema" in fields else "registry")
     return [
-        Difference(field, value, theirs[field])
-        for field, value in ours.items()
-        if value != theirs[field] and field != "format"
+        Difference(
+            field, ours[field], theirs[field], "refuse" if field in _REFUSED and field not in harmless else "warn"
+        )
+        for field in fields
     ]
+
+
+class DescribedRecords:
+    """The records of the topics of the directory, which settle a part of each description. One thread only."""
+
+    def __init__(self, config: Config, admin: Admin, entries: DirectoryEntries) -> None:
+        """Set up without a request.
+
+        Args:
+            config: the settings.
+            admin: administration of the cluster.
+            entries: the directory.
+        """
+        self.config = config
+        """The settings."""
+        self._admin = admin
+        self._entries = entries
+
+    def settling(self, name: str) -> str:
+        """The records that the settings of a topic would make unusable, as words for people; empty if there are none.
+
+        Rows of a view are not among them: `sowstream view rebuild` writes them again. A topic that is derived from one
+        with such records stays as it is, too. Where Kafka gives no answer, there may be records.
+        """
+        described = self._entries.descriptions.get(name)
+        if described is None:
+            return ""
+        configured = describe(self.config, [name])[name]
+        refused = {each.field for each in differences(configured, described) if each.severity == "refuse"}
+        if not refused:
+            return ""
+        names = KafkaNames(self.config.topic_prefix, {name: described.kafka_topics})  # type: ignore[dict-item]
+        # Of a topic that does not exist, a user with the rights of `topics apply` learns nothing.
+        roles = {"publish", "sow"}.intersection(pipeline_of(self.config, name).roles)
+        topics = {role: names.topic(name, role) for role in sorted(roles)}
+        if configured.kind == "view" or refused == {"kafka_topics"}:
+            ours = self.config.kafka_names
+            topics = {role: topic for role, topic in topics.items() if topic != ours.topic(name, role)}
+        try:
+            filled = [topic for topic in topics.values() if self._has_records(topic)]
+        except Stop as error:
+            return f"it cannot be seen whether it has records ({error})"
+        if filled:
+            return f"{' and '.join(filled)} {'has' if len(filled) == 1 else 'have'} records"
+        return self.settling(configured.derived_from) if configured.derived_from else ""
+
+    def _has_records(self, topic: str) -> bool:
+        """Return whether a Kafka topic has records; markers of transactions and tombstones count as such."""
+        numbers = range(self._admin.partitions_of(topic) or 0)
+        return self._admin.end_offsets(topic, numbers, kind="oldest") != self._admin.end_offsets(topic, numbers)
 
 
 def contradictions(
@@ -73,6 +136,7 @@ def contradictions(
     entries: DirectoryEntries,
     names: Iterable[str],
     *,
+    records: DescribedRecords | None = None,
     ignored: Collection[str] = (),
 ) -> list[Problem]:
     """All differences between settings and directory, as problems.
@@ -83,6 +147,7 @@ def contradictions(
         configured: the descriptions that follow from the settings.
         entries: the directory.
         names: the topics that are compared.
+        records: the records of the topics; None: they are not asked for, as by readers.
         ignored: fields that are not compared.
     """
     problems = []
@@ -90,8 +155,14 @@ def contradictions(
         if name in entries.unreadable:
             problems.append(Problem("warn", name, "is not compared with the topic directory", entries.unreadable[name]))
         elif name in entries.descriptions:
-            fields = differences(configured[name], entries.descriptions[name])
-            problems += [_problem(name, difference) for difference in fields if difference.field not in ignored]
+            settled = "" if records is None else records.settling(name)
+            problems += [
+                _problem(name, each)
+                if records is None or not settled or each.severity == "warn"
+                else _refusal(records.config, name, each, settled)
+                for each in differences(configured[name], entries.descriptions[name])
+                if each.field not in ignored
+            ]
     return problems
 
 
@@ -111,6 +182,27 @@ def _problem(name: str, difference: Difference) -> Problem:
         f"{field} is {ours} in the settings and {theirs} in the topic directory, which readers go by",
         f"sowstream topics apply if the settings are right; correct {field} in the settings if the directory is",
     )
+
+
+def _refusal(config: Config, name: str, difference: Difference, settled: str) -> Problem:
+    """The problem of a change that the records of a topic do not allow."""
+    ours, theirs = difference.shown()
+    field, names, underlying = difference.field, config.kafka_names, config.underlying(name)
+    what = f"{field} is {ours} in the settings and {theirs} in the topic directory; {settled}: {_REFUSED[field]}"
+    if name in config.views:
+        way = f"do what {underlying} needs first"
+    elif underlying is not None:
+        way = rebuild_steps(name, names.topic(underlying, "sow"), names)
+    elif field == "partitions":
+        new = f"{name}_{ours}: {{partitions: {ours}, moved_from: {name}}}"
+        way = f"configure a topic of a new name, `{new}`, run sowstream topics apply, and sowstream reshard {name}"
+    else:
+        way = (
+            f"configure a topic of a new name, such as `{name}_2`, with this {field}, run sowstream topics apply, and "
+            f"publish the records of {name} to it; or, if they are not needed, delete the topics "
+            f"{names.family_text(name)} and run sowstream topics apply"
+        )
+    return Problem("refuse", name, what, f"set {field} back; or {way}")
 
 
 def _shown(value: Any) -> str:
@@ -149,7 +241,9 @@ def check_at_start(config: Config, admin: Admin, names: Iterable[str]) -> list[P
     except Stop as error:
         return [_unread(directory, error)]
     topics = list(names)
-    return [] if entries is None else contradictions(describe(config, topics), entries, topics)
+    if entries is None:
+        return []
+    return contradictions(describe(config, topics), entries, topics, records=DescribedRecords(config, admin, entries))
 
 
 def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
@@ -174,7 +268,8 @@ def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
         for name in configured
         if name not in described
     ]
-    problems += contradictions(configured, entries, configured)
+    records = DescribedRecords(config, admin, entries)
+    problems += contradictions(configured, entries, configured, records=records)
     if gone := stale(config, entries, configured):
         are, them = ("is", "it") if len(gone) == 1 else ("are", "them")
         owner = f"application_id {config.application_id}"
@@ -217,7 +312,7 @@ def revise(
     configured: Mapping[str, Description],
     entries: DirectoryEntries | None,
     *,
-    kept: Collection[str] = (),
+    kept: Mapping[str, str] = MappingProxyType({}),
     prune: bool = False,
 ) -> Revision:
     """Compare the descriptions of all configured topics with the directory.
@@ -229,7 +324,7 @@ def revise(
         config: the settings.
         configured: the descriptions that follow from them.
         entries: the directory; None: there was none.
-        kept: topics whose description is not touched, because their Kafka topics differ from the settings.
+        kept: topics whose description is not touched, with the reason.
         prune: whether to remove descriptions of this application that the settings do not have.
     """
     described = {} if entries is None else entries.descriptions
@@ -237,7 +332,7 @@ def revise(
     lines = []
     for name, description in configured.items():
         if name in kept:
-            lines.append(f"{name}: not described, as its Kafka topics are not as the settings say.")
+            lines.append(f"{name}: not described, as {kept[name]}.")
         elif name in described:
             if changed := differences(description, described[name]):
                 writes[name] = description

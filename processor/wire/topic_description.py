@@ -43,6 +43,11 @@ _Key: TypeAlias = Annotated[
 ]
 
 
+_FRAMED: Final = frozenset(("avro", "json-schema"))
+"""The message types whose messages name their schema wherever the settings have a registry; without `schema`, theirs is
+a subject of it."""
+
+
 class Unreadable(Exception):
     """A description that this version of Sowstream cannot use; the message has the reason and the advice."""
 
@@ -108,6 +113,22 @@ class Description(BaseModel):
     kafka_topics: dict[str, str] = Field(default_factory=dict)
     """Kafka topics of the family that have names of their own, by role. The others begin as the directory's name does.
     """
+
+    @property
+    def encoding(self) -> object:
+        """The form of messages besides their type: equal if one schema reads the messages of the other.
+
+        With a registry, messages begin with a frame that names their schema. Avro without one has no field names, so
+        that its messages can be read with their own schema alone.
+        """
+        has_content = self.record_schema is not None and (self.record_schema.text or self.record_schema.base64)
+        if self.registry is not None and not _FRAMED.isdisjoint((self.message_type, *self.parts)):
+            return "framed"
+        if self.message_type == "protobuf" and self.record_schema is not None and not has_content:
+            return "framed"
+        if self.message_type == "avro" and self.record_schema is not None:
+            return _layout(self.record_schema.text)
+        return None
 
     def to_json(self) -> bytes:
         """The description as the directory has it."""
@@ -191,10 +212,6 @@ def _kind(config: Config, name: str) -> Kind:
     return "conflated" if name in config.conflated else "processor"
 
 
-_WITH_SUBJECT: Final = ("avro", "json-schema")
-"""The message types whose schema is a subject of the registry where the settings name none."""
-
-
 def registry_subject(topic: TopicConfig, source: str, *, has_registry: bool) -> str | None:
     """The subject of the registry that has the schema of a topic's records; None if none has.
 
@@ -205,7 +222,7 @@ def registry_subject(topic: TopicConfig, source: str, *, has_registry: bool) -> 
     """
     schema = topic.message_schema or SchemaConfig()
     has_content = any(one is not None for one in (schema.file, schema.text, schema.base64))
-    if schema.subject is None and has_registry and not has_content and topic.message_type in _WITH_SUBJECT:
+    if schema.subject is None and has_registry and not has_content and topic.message_type in _FRAMED:
         return f"{source}-value"
     return schema.subject
 
@@ -239,6 +256,26 @@ def _text(topic: TopicConfig, content: bytes) -> str | None:
         return None
     try:
         return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
+    except ValueError:
+        return text
+
+
+_WITHOUT_BYTES: Final = frozenset(("doc", "default", "aliases", "order"))
+"""Attributes of an Avro schema that do not change how a value is written."""
+
+
+def _layout(text: str | None) -> object:
+    """An Avro schema without the attributes that leave bytes as they are."""
+
+    def reduced(node: object) -> object:
+        if isinstance(node, list):
+            return [reduced(each) for each in node]
+        if isinstance(node, dict):
+            return {name: reduced(each) for name, each in node.items() if name not in _WITHOUT_BYTES}
+        return node
+
+    try:
+        return reduced(json.loads(text or "null"))
     except ValueError:
         return text
 

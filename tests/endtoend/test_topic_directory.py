@@ -155,6 +155,48 @@ def test_a_worker_refuses_settings_that_contradict_the_directory(world: World):
     assert [record.key for record in world.read("sow")] == [b"x"]
 
 
+def test_a_topic_with_records_keeps_what_its_records_need(world: World, capfd: pytest.CaptureFixture[str]):
+    """`apply`, `check` and workers refuse other keys and formats, with both values; harmless changes are applied."""
+    quotes, copy = world.names[2], world.conflated
+    world.start()
+    with Client("desk", world.config) as desk:
+        desk.publish(world.name, {"id": 1, "sku": "x"}, ack="persisted").result(PATIENCE_S)
+        desk.publish(quotes, {"id": 1, "px": 1.5}, ack="persisted").result(PATIENCE_S)
+    before = TopicDirectory(world.config.kafka, Admin(world.config.kafka)).read()
+    assert before is not None
+    tree = yaml.safe_load(world.file.read_text())
+    tree["topics"][world.name] |= {"key": ["/sku"], "message_type": "msgpack", "default_command": "publish"}
+    schema = world.directory / "quote.avsc"
+    schema.write_text(schema.read_text().replace("double", "string"))
+    tree["topics"][world.names[1]] |= {"default_command": "publish", "key": ["/a"]}
+    world.file.write_text(yaml.safe_dump(tree))
+
+    records = f"{world.name}.publish and {world.name}.sow have records"
+    other_key = f"key is /sku in the settings and /id in the topic directory; {records}: updates would not find them"
+    refusals = [
+        f"{world.name}\t{other_key}\tset key back; or configure a topic of a new name",
+        f"{world.name}\tmessage_type is msgpack in the settings and json in the topic directory",
+        f"{copy}\t{other_key}",
+        f"{quotes}\tschema is ",
+        f"{quotes}.sow have records: they are written in the former way\tset schema back",
+    ]
+    for command, is_done in (("check", False), ("apply", True), ("check", True)):
+        capfd.readouterr()
+        assert run(["topics", command, "-c", str(world.file)]) == 1
+        told = capfd.readouterr()
+        assert [refusal for refusal in refusals if refusal not in told.out] == []
+        assert (f"{world.names[1]}\tkey is" in told.out) is not is_done
+    after = TopicDirectory(world.config.kafka, Admin(world.config.kafka)).read()
+    assert after is not None
+    for name in (world.name, copy, quotes):
+        assert after.descriptions[name] == before.descriptions[name]
+    assert after.descriptions[world.names[1]].key == ("/a",), "no records, so it may change"
+    worker = world.start(name=world.name)
+    worker.is_expected_to_end = True
+    assert worker.process.wait(PATIENCE_S) == 2
+    assert "have records: updates would not find them" in worker.log()
+
+
 def test_a_worker_runs_where_nothing_is_described(bootstrap: str, tmp_path: Path, unique: str):
     """Topics without a directory need no description."""
     world = World(bootstrap, tmp_path, unique)
