@@ -55,6 +55,18 @@ def test_the_printed_acls_suffice_for_each_role(estate: Estate) -> None:
     _serve(estate)
 
 
+def test_a_missing_right_to_dead_letters_is_told_at_once(estate: Estate) -> None:
+    """`queue status` without a right to the group of dead letters names it; it is not waited for."""
+    estate.create_topics()
+    letters = estate.config.letters_group(estate.queue)
+    estate.grant(acl for acl in estate.printed_acls() if acl.name != letters)
+    done = estate.run("dlq", "queue", "status", estate.queue)
+    assert done.returncode == 2
+    assert (
+        f"looking up the group {letters}: Kafka refuses: this user lacks a right to the consumer group" in done.stderr
+    )
+
+
 def _publish(estate: Estate) -> None:
     records = [{"id": number, "state": "new" if number % 2 else "paid"} for number in range(40)]
     sent = estate.run("publisher", "publish", estate.name, text=lines(*records))

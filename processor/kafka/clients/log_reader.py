@@ -145,13 +145,17 @@ class LogReader:
 
         Raises:
             TimeoutError: it was not decided in time; ask again.
-            Stop: Kafka refuses.
+            Stop: Kafka refuses, as without a right to the group.
         """
         question = f"committed offset of {topic} partition {partition}"
         try:
             (committed,) = self._consumer.committed([TopicPartition(topic, partition)], timeout_s)
         except KafkaException as error:
             if kafka_errors.passes(kafka_errors.of(error)):
+                if not self._begun:
+                    # Without the right to the group, librdkafka looks for its coordinator again and again, and delivers
+                    # the refusal only to those who read.
+                    self.read(1, 0)
                 self._renewal.unanswered(question)
                 raise TimeoutError from None
             raise kafka_errors.stop(
