@@ -30,6 +30,14 @@ def apply(
         bool,
         typer.Option("--acls", help="Print the kafka-acls commands of a secured cluster instead, one for each role."),
     ] = False,
+    grant: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grant",
+            metavar="ROLE=USER",
+            help="Grant the rights of a role, such as worker, to a user instead; may be repeated.",
+        ),
+    ] = None,
     strimzi: Annotated[
         str | None,
         typer.Option(
@@ -54,15 +62,21 @@ def apply(
     queues' share groups, which the brokers keep, are set where they differ.
 
     Where Kafka has ACLs, --acls prints the rights of each role; the table is in deploy/README.md. Only its own worker
-    writes to a conflated topic or a view. --strimzi prints topics and rights as objects for Strimzi's operators; run
-    `topics apply` after them, for what Kubernetes does not keep: the topic directory and the queues' settings.
+    writes to a conflated topic or a view. --grant grants them, and prints those that were missing; the user of the
+    settings needs the right to do so, Alter on the cluster. --strimzi prints topics and rights as objects for Strimzi's
+    operators; run `topics apply` after them, for what Kubernetes does not keep: the topic directory and the queues'
+    settings.
     """
     tree = settings(config, bootstrap)
-    if strimzi is not None:
-        _print_objects(tree, strimzi)
-        return
-    if acls:
-        _print_acls(tree)
+    if strimzi is not None or acls or grant:
+        from processor.cli.acls import grant_rights, print_commands, print_objects  # noqa: PLC0415
+
+        if grant:
+            grant_rights(tree, grant)
+        elif strimzi is not None:
+            print_objects(tree, [*_specs(tree), *_own_specs(tree)], strimzi)
+        else:
+            print_commands(tree)
         return
     _report(apply_settings(tree, data, inform, prune=prune))
 
@@ -170,40 +184,6 @@ def heal(
     inform(f"{counted(healed.keys - len(healed.problems), 'key')} of {topic} healed, {len(healed.problems):,} left.")
     if healed.problems:
         raise typer.Exit(1)
-
-
-def _print_acls(config: Config) -> None:
-    """Print the ACL commands, without a request to Kafka."""
-    from processor.installation.acls import commands, grants  # noqa: PLC0415
-    from processor.installation.configured_pipelines import pipelines  # noqa: PLC0415
-
-    for command in commands(grants(config, pipelines(config, [])), config.kafka.get("bootstrap.servers", "HOST:9092")):
-        data(command)
-    inform(
-        "Set DEPLOYER (who runs `topics apply`), WORKER, CONFLATER, VIEWER, GATEWAY, PUBLISHER, SUBSCRIBER, CONSUMER, "
-        "DLQ and SETTLER to the names of the principals, and pipe this into a shell; an admin's credentials go with "
-        "--command-config."
-    )
-
-
-def _print_objects(config: Config, cluster: str) -> None:
-    """Print the objects of Strimzi's operators, without a request to Kafka."""
-    import yaml  # noqa: PLC0415
-
-    from processor.installation.acls import (  # noqa: PLC0415
-        grants,
-        topic_objects,
-        user_objects,
-    )
-    from processor.installation.configured_pipelines import pipelines  # noqa: PLC0415
-
-    topics = topic_objects([*_specs(config), *_own_specs(config)], cluster)
-    users = user_objects(grants(config, pipelines(config, [])), cluster, config.application_id)
-    data(yaml.safe_dump_all([*topics, *users], sort_keys=False).rstrip())
-    inform(
-        f"{len(topics)} KafkaTopics and {len(users)} KafkaUsers; the operator puts the password of each user into a "
-        "Secret of its name. Then run `topics apply`."
-    )
 
 
 def _specs(config: Config) -> list[TopicSpec]:

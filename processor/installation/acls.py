@@ -1,4 +1,4 @@
-"""The rights of each role on a secured cluster, as commands of Kafka's own tool or as objects of Strimzi's operators.
+"""The rights of each role on a secured cluster: ACLs, commands of Kafka's own tool, objects of Strimzi's operators.
 
 Kafka denies everything else as long as the brokers have `allow.everyone.if.no.acl.found` off: so only the worker of a
 conflated topic or of a view may write to it. The table in deploy/README.md has the same rights.
@@ -15,10 +15,11 @@ import re
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from processor.hosting.pipeline import family_of
+from processor.kafka.admin.rights import Right
 from processor.topics.family import control_topic, copies, durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
@@ -233,6 +234,21 @@ def _of_coordinators(config: Config) -> Iterator[Grant]:
         yield Grant("SETTLER", "topic", ("Read",), topic)
     yield Grant("SETTLER", "group", ("Describe",), f"{config.group_prefix}.client.")
     yield Grant("SETTLER", "cluster", ("Alter",), "")
+
+
+def rights_of(all_grants: Iterable[Grant], users: Mapping[Who, Collection[str]]) -> list[Right]:
+    """The rights as ACLs of users; those of a role without users are left out.
+
+    Args:
+        all_grants: the rights of all roles.
+        users: the names of the users of each role; one with a colon is a principal of another type than `User`.
+    """
+    return [
+        Right(user if ":" in user else f"User:{user}", grant.kind, grant.name, grant.is_prefix, operation)
+        for grant in all_grants
+        for user in users.get(grant.who, ())
+        for operation in grant.operations
+    ]
 
 
 def commands(all_grants: Iterable[Grant], bootstrap: str) -> list[str]:

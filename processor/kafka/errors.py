@@ -54,6 +54,7 @@ _OPERATIONS: Final = {
     "reading the settings": "DescribeConfigs",
     "setting up": "AlterConfigs",
     "creating": "Create",
+    "granting": "Alter",
     "deleting": "Delete",
     "looking": "Describe, which Read and Write include",
     "asking": "Describe, which Read and Write include",

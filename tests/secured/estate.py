@@ -41,6 +41,9 @@ _CLUSTER: Final = "kafka-cluster"
 _OPERATIONS: Final = {
     operation.name.replace("_", "").lower(): operation for operation in AclOperation if operation.name != "UNKNOWN"
 }
+_EVERYTHING: Final = AclBindingFilter(
+    ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+)
 _COMMAND_S: Final = 120.0
 
 
@@ -157,6 +160,10 @@ class Estate(World):
         assert printed.returncode == 0, printed.stderr
         return parse_acls(printed.stdout)
 
+    def granted(self) -> set[AclBinding]:
+        """All ACLs of the broker."""
+        return {*self.broker.admin.describe_acls(_EVERYTHING).result(120)}
+
     def grant(self, acls: Iterable[Acl]) -> None:
         """Grant ACLs."""
         for done in self.broker.admin.create_acls([acl.binding for acl in acls]).values():
@@ -177,10 +184,7 @@ class Estate(World):
         for worker in self.workers:
             worker.kill()
         Admin(self.config.kafka).delete([spec.name for spec in specs(self.config)])
-        everything = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
-        )
-        for done in self.broker.admin.delete_acls([everything]).values():
+        for done in self.broker.admin.delete_acls([_EVERYTHING]).values():
             done.result(120)
 
 

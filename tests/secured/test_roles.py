@@ -19,7 +19,7 @@ from processor.errors import ConfigurationError
 from processor.repair.transactions.transaction_admin import Marker, TransactionAdmin
 from tests.endtoend.oracle import last_per_key
 from tests.programs.faults.broker.ports import quiet_port
-from tests.secured.estate import Estate, lines
+from tests.secured.estate import Acl, Estate, lines
 from tests.secured.secured_broker import MECHANISMS
 
 if TYPE_CHECKING:
@@ -53,6 +53,29 @@ def test_the_printed_acls_suffice_for_each_role(estate: Estate) -> None:
     _consume(estate)
     _operate(estate)
     _serve(estate)
+
+
+def test_rights_are_granted_at_once(estate: Estate) -> None:
+    """`topics apply --grant` grants what the printed commands do, and prints what was missing; it needs `Alter`."""
+    pairs = [word for who in ("deployer", *ROLES) for word in ("--grant", f"{who}={who}")]
+    refused = estate.run("deployer", "topics", "apply", *pairs)
+    assert refused.returncode == 2
+    assert "Kafka refuses: this user lacks a right to the cluster: Alter" in refused.stderr
+    estate.grant([Acl("deployer", "cluster", "kafka-cluster", is_prefix=False, operation="Alter")])
+    before = estate.granted()
+
+    first = estate.run("deployer", "topics", "apply", *pairs)
+    assert first.returncode == 0, first.stderr
+    wanted = {acl.binding for acl in estate.printed_acls()}
+    assert estate.granted() - before == wanted
+    assert f"{len(wanted)} rights granted; 0 were there already." in first.stderr
+    estate.revoke([Acl("worker", "group", f"{estate.config.group_prefix}.{estate.name}", False, "Read")])
+    again = estate.run("deployer", "topics", "apply", *pairs)
+    assert again.stdout == f"User:worker\tgroup\t{estate.config.group_prefix}.{estate.name}\tRead\n"
+    assert f"1 right granted; {len(wanted) - 1:,} were there already." in again.stderr
+    none = estate.run("deployer", "topics", "apply", "--grant", "worker=worker")
+    assert (none.returncode, none.stdout) == (0, "")
+    assert "No user was named for deployer, conflater" in none.stderr
 
 
 def test_a_missing_right_to_dead_letters_is_told_at_once(estate: Estate) -> None:

@@ -25,6 +25,7 @@ from processor.kafka import outage, properties
 from processor.kafka.admin.first_contact import CONNECT_TIMEOUT_S, Cluster, check_files, fetch_cluster
 from processor.kafka.admin.groups import CommittedOffsets, ask_groups, ask_offsets, committed_in
 from processor.kafka.admin.questions import ASK_TIMEOUT_S, COORDINATOR_TIMEOUT_S, OVERDUE_S, Question, in_time, values
+from processor.kafka.admin.rights import grant
 from processor.kafka.admin.topic_changes import create_topics, delete_topics
 from processor.kafka.background_calls import call_in_background
 from processor.kafka.connection_probe import FaultLog
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from processor.kafka.admin.groups import Committed, ConsumerGroup, OffsetKind
+    from processor.kafka.admin.rights import Right
     from processor.topics.family import TopicSpec
 
 _TIMEOUT_S = 15.0
@@ -202,6 +204,11 @@ class Admin:
         """Delete topics; names without a topic are ignored."""
         self._limit_s()
         delete_topics(self._client, names)
+
+    def grant(self, rights: Sequence[Right]) -> list[Right]:
+        """Grant rights; returns those that their owners did not have. Errors as `rights.grant`."""
+        self._limit_s()
+        return grant(self._client, rights)
 
     def topic_config(self, names: Sequence[str], timeout_s: float | None = None) -> dict[str, dict[str, str]]:
         """Fetch the settings in force of each topic.
