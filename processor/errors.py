@@ -14,7 +14,8 @@ SowstreamError
 ├── PartitionHeld         this partition stops and is tried again later; the others of its topic go on
 └── Stop                  end the pipeline, or the command, with exit code 1 and this message
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
-    │   └── FilterError       a wrong filter; its subscriber receives the error, and nothing ends
+    │   ├── FilterError       a wrong filter; its subscriber receives the error, and nothing ends
+    │   └── DefinitionChanged a view's rows are of another definition: its stages end, and none is started again
     ├── BrokerUnavailable     Kafka did not answer in time
     ├── TopicFenced           Spark merges this topic, or its records are being copied: its workers wait
     ├── SubscriberTooSlow     a subscriber took no messages, and forbade conflation; others go on
@@ -174,6 +175,10 @@ class FilterError(ConfigurationError):
         return (
             str(self).replace("filter, line", f"{noun}, line", 1).replace("; the filter ends", f"; the {noun} ends", 1)
         )
+
+
+class DefinitionChanged(ConfigurationError):
+    """The rows of a view are of another definition than that of the settings: a repetition would find the same."""
 
 
 class BrokerUnavailable(Stop):

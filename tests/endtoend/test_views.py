@@ -133,8 +133,9 @@ def test_view_rebuild_gives_the_rows_of_a_changed_definition(bootstrap: str, tmp
         world.file.write_text(yaml.safe_dump(tree | {"views": {name: view}}))
         refused = world.start("view", name)
         refused.is_expected_to_end = True
-        refused.process.wait(300)
+        assert refused.process.wait(300) == 2
         assert "its definition has changed" in refused.log()
+        assert refused.log().count("pipeline failed") == len(("split", "rows")), "each stage once"
         rebuild = world.start("view", ["rebuild", name, "--yes"])
         rebuild.is_expected_to_end = True
         assert rebuild.process.wait(300) == 0, rebuild.log()

@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from processor.builtin.view.source import compiled_filter
-from processor.errors import ConfigurationError, FilterError
+from processor.errors import ConfigurationError, DefinitionChanged, FilterError
 from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fields
 from processor.filter.functions import BUILT_IN
 from processor.filter.parse import called_functions, named_fields, syntax_error
@@ -184,7 +184,7 @@ def check_fingerprint(context: Context, settings: ViewConfig) -> None:
     """Note the definition of a new view, and refuse one that is not that of the view's rows.
 
     Raises:
-        ConfigurationError: with the choice.
+        DefinitionChanged: with the choice.
     """
     known, current = context.marks.get(DEFINITION_MARK), fingerprint(settings)
     if known is None:
@@ -199,19 +199,19 @@ def check_fingerprint(context: Context, settings: ViewConfig) -> None:
             keep = (
                 "remove `as_of`" if former and settings.as_of else f"write `partial_aggregation: {str(former).lower()}`"
             )
-            raise ConfigurationError(
+            raise DefinitionChanged(
                 f"views.{name}: its rows were computed from other parts, {parts}, "
                 f"with another `partial_aggregation`; {keep} to keep them, "
                 f"or stop its workers and run `sowstream view rebuild {name}`, which deletes the rows and builds them "
                 "again"
             )
         if known in [fingerprint(each, keys_version=1) for each in (settings, of_other_parts)]:
-            raise ConfigurationError(
+            raise DefinitionChanged(
                 f"views.{name}: an older version of Sowstream wrote its rows, for which 1 and 1.0 were two values and "
                 f'1 and "1" were one; stop its workers and run `sowstream view rebuild {name}`, which deletes the rows '
                 "and builds them again"
             )
-        raise ConfigurationError(
+        raise DefinitionChanged(
             f"views.{name}: its definition has changed, and its rows are those of the former one; set it back, or stop "
             f"its workers and run `sowstream view rebuild {name}`, which deletes the rows and builds them again"
         )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import enum
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from processor.errors import BrokerUnavailable, SowstreamError, TopicFenced
+from processor.errors import BrokerUnavailable, DefinitionChanged, SowstreamError, TopicFenced
 from processor.runtime.metrics import PIPELINE_STATE
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _UNSTARTED_S: Final = 1.0  # Longest wait at the end for a pipeline that is not 
 
 
 class PipelineState(enum.Enum):
-    """The life cycle of a pipeline.
+    """The life cycle of a pipeline; after `DefinitionChanged` it is not started again by itself.
 
     ::
 
@@ -205,6 +206,8 @@ class Supervised:
         """Compute the pause before the next restart."""
         if isinstance(error, TopicFenced):
             return _FENCE_PAUSE_S
+        if isinstance(error, DefinitionChanged):
+            return math.inf
         pause_s = min(self._first_pause_s * 2.0 ** min(self._failures, 16), PAUSE_MAX_S)
         self._failures += 1
         return min(pause_s, _KAFKA_PAUSE_MAX_S) if isinstance(error, BrokerUnavailable) else pause_s

@@ -16,7 +16,7 @@ import structlog
 
 from processor import __version__
 from processor.codec import codec_of
-from processor.errors import ConfigurationError, Stop, TopicFenced
+from processor.errors import ConfigurationError, DefinitionChanged, Stop, TopicFenced
 from processor.hosting.pipeline import Pipeline, check_settings, needed
 from processor.installation.configured_pipelines import pipelines
 from processor.installation.control_thread import ControlThread
@@ -188,6 +188,7 @@ class _Worker:
             self._watchdog.check(self._hold_stuck)
             self._health.turned()
             self._apply_fences()
+            self._end_refused_views()
             if multiprocessing.parent_process() is not None and os.getppid() != parent:
                 log.warning("the parent process is gone; stopping")
                 break
@@ -248,6 +249,14 @@ class _Worker:
             name = pipeline.pipeline.name
             if place is not (running := self._running.get(name, place)) and place != running:
                 pipeline.fail(TopicFenced(f"{name}: its fence has changed"))
+
+    def _end_refused_views(self) -> None:
+        """End all stages of a view of which one was refused: the others may restore for long before they are."""
+        for refused in self._pipelines:
+            if isinstance(refused.error, DefinitionChanged):
+                for pipeline in self._pipelines:
+                    if pipeline.pipeline.settings is refused.pipeline.settings:
+                        pipeline.fail(refused.error)
 
     def _topics_changed(self, error: Stop, topics: Collection[str]) -> None:
         """End the pipelines of these topics, after a commit of the records merged before."""

@@ -12,7 +12,7 @@ import pytest
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.builtin.forward import Forward, ForwardSettings
 from processor.config import Config, TopicConfig
-from processor.errors import BrokerUnavailable, ConfigurationError, Stop, TopicFenced
+from processor.errors import BrokerUnavailable, ConfigurationError, DefinitionChanged, Stop, TopicFenced
 from processor.hosting.pipeline import Pipeline
 from processor.installation.configured_pipelines import pipelines
 from processor.installation.control_thread import ControlThread
@@ -111,6 +111,16 @@ def test_the_pauses_grow_and_kafka_s_do_not():
     pauses_s = [supervised._pause_s(Stop("disk")) for _ in range(12)]
     assert pauses_s == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
     assert supervised._pause_s(BrokerUnavailable("silence")) == 5
+
+
+def test_a_view_with_another_definition_is_not_started_again(started: Callable[..., Runs]):
+    """The settings of a process and the rows stay as they are: the stage has failed, and stays so until its stop."""
+    runs = started()
+    until(lambda: runs.supervised.state is PipelineState.RUNNING)
+    runs.supervised.fail(DefinitionChanged("rows"))
+    until(lambda: runs.reported == ["rows"])
+    assert runs.supervised._pause_s(DefinitionChanged("rows")) == float("inf")
+    assert (runs.begun, runs.supervised.has_failed) == (1, True)
 
 
 def test_an_order_restarts_a_pipeline_at_once():
