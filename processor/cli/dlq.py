@@ -63,7 +63,8 @@ def list_letters(
                 drawn.append(letter)
             if counts.total() == count:
                 break
-    _report(topic, counts, drawn, everything=everything, is_cut=counts.total() == count)
+    whose = topic if selection.reason is None else f"{topic} with the reason {selection.reason}"
+    _report(whose, counts, drawn, everything=everything, is_cut=counts.total() == count)
 
 
 @app.command()
@@ -71,7 +72,7 @@ def replay(
     topic: Topic,
     reason: Reason = None,
     partition: Annotated[int | None, typer.Option(min=0, metavar="P", help="With --offset: only this one.")] = None,
-    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="Its offset, as `list` tells it.")] = None,
+    offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="Its offset, as `list` shows it.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,

@@ -58,8 +58,9 @@ def apply(
 
     Each topic of the settings is described in the topic directory, _sowstream.topics: readers that have only Kafka's
     address use it, and workers refuse to start with settings that contradict it. Only changed descriptions are written.
-    _sowstream.control carries the notices of held partitions, and the orders of `sowstream resume`. The settings of
-    queues' share groups, which the brokers keep, are set where they differ.
+    A topic with records keeps its key and its format: other ones are refused, with the way out. _sowstream.control
+    carries the notices of held partitions, and the orders of `sowstream resume`. The settings of queues' share groups,
+    which the brokers keep, are set where they differ.
 
     Where Kafka has ACLs, --acls prints the rights of each role; the table is in deploy/README.md. Only its own worker
     writes to a conflated topic or a view. --grant grants them, and prints those that were missing; the user of the
@@ -305,7 +306,8 @@ def reshard(
             move.check()
             inform(
                 f"{topic}, {tree.topics[topic].partitions} partitions, would move to {name}, "
-                f"{tree.topics[name].partitions} partitions. Nothing was changed; --yes does it."
+                f"{tree.topics[name].partitions} partitions. Nothing was changed. Once all workers "
+                "run with these settings, --yes does it."
             )
             return
         done = move.run()

@@ -1,4 +1,4 @@
-"""The programs in processor/docs/how-to/consuming.md and publishing.md do what the pages say."""
+"""The programs in processor/docs/how-to/consuming.md, publishing.md and add-a-field.md do what the pages say."""
 
 import contextlib
 import json
@@ -7,11 +7,12 @@ import re
 import pytest
 from confluent_kafka import Producer
 
+from processor.client import Client
 from processor.wire.headers import Name
 from tests.docs.pages import block, blocks, page
 from tests.docs.programs import Running, run
 from tests.endtoend.oracle import last_per_key
-from tests.endtoend.world import random_commands
+from tests.endtoend.world import World, random_commands
 
 PAGE = "how-to/consuming.md"
 PROGRAMS = [("Python", "python"), ("Java", "java")]
@@ -199,3 +200,23 @@ def test_a_program_that_is_built_first_publishes_the_same(world, section, langua
 def test_every_program_of_the_publishing_page_is_run():
     """Every program of the page has a test here."""
     assert {(block.section, block.language) for block in blocks(PUBLISHING)} == {*PUBLISHERS, *LONG_PUBLISHERS}
+
+
+def test_the_copy_to_a_topic_with_another_key_keeps_newer_records(bootstrap, tmp_path, unique, monkeypatch):
+    """The program copies each record, and leaves one alone that a publisher has written to the new topic."""
+    world = World(bootstrap, tmp_path, unique, others={f"{unique}2": {"key": ["/n"], "partitions": 2}})
+    try:
+        world.start()
+        world.publish([(b"%d" % n, {"id": n, "n": 100 + n}, {}) for n in range(5)])
+        world.settle()
+        with Client("desk", world.config) as desk:
+            desk.publish(f"{unique}2", {"id": 3, "n": 103, "by": "a publisher"}, ack="persisted").result(120)
+        program = block("how-to/add-a-field.md", "A key field, or another type", "python")
+        monkeypatch.chdir(world.directory)
+        exec(program.replace('"orders2"', repr(f"{unique}2")).replace('"orders"', repr(unique)), {})
+        records = {record.key: json.loads(record.value) for record in world.read("sow", f"{unique}2")}
+        assert records == {b"%d" % (100 + n): {"id": n, "n": 100 + n} for n in range(5)} | {
+            b"103": {"id": 3, "n": 103, "by": "a publisher"}
+        }
+    finally:
+        world.close()

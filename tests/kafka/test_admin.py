@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +16,7 @@ import psutil
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from processor.errors import Stop
+from processor.errors import BrokerUnavailable, Stop
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import TopicSpec
 from processor.trial.broker import EmbeddedBroker
@@ -45,6 +45,23 @@ def test_one_that_is_not_there_is_told_soon_and_not_made(bootstrap: str, unique:
         with pytest.raises(Stop, match=f"asking for the ends of {unique}.sow: .*leader"):
             admin.end_offsets(f"{unique}.sow", [0], timeout_s=600)
     assert time.monotonic() - began_s < 100
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda admin: admin.partitions_of("orders.sow"),
+        lambda admin: admin.describe_topics(["orders.sow"]),
+        lambda admin: admin.topic_config(["orders.sow"]),
+        lambda admin: admin.end_offsets("orders.sow", [0]),
+        lambda admin: admin.create([TopicSpec("orders.sow", "sow", 2, {})]),
+        lambda admin: admin.delete(["orders.sow"]),
+    ],
+)
+def test_the_first_request_waits_for_kafka_as_its_settings_say(ask: Callable[[Admin], object]) -> None:
+    """Until a broker has answered, a request without a limit of its own looks for one, and reports that none does."""
+    with pytest.raises(BrokerUnavailable, match=r"looking at the cluster at 127\.0\.0\.1:1: "):
+        ask(Admin({"bootstrap.servers": "127.0.0.1:1"}, 0.01))
 
 
 class BlindClient:
