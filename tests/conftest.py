@@ -58,6 +58,7 @@ _MEMORY: Final = Path("/dev/shm")
 """A file system in memory, for the broker of a run: there a first commit to a topic takes a tenth of the time."""
 _MEMORY_MIN_BYTES: Final = 2 << 30
 """Room without which the broker's files are on disk; 1,200 partitions take 13 MB."""
+_HIDDEN: Final = pytest.StashKey[set[Path]]()
 _SHARED: Final = pytest.StashKey[Any]()
 """The broker of several processes."""
 
@@ -151,6 +152,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
+def hidden_long_files(pytestconfig: pytest.Config) -> set[Path]:
+    """The collected files with long tests that a run of these alone would not import."""
+    return pytestconfig.stash[_HIDDEN]
+
+
+@pytest.fixture
 def steps(request: pytest.FixtureRequest) -> Callable[[int], int]:
     """The number of steps of a long random test: of the full length a tenth, or all with `--full`."""
     return lambda full: full if request.config.getoption("--full") else full // 10
@@ -204,11 +211,11 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of random input; with several processes, run the tests that wait first."""
+    long_files = {item.path for item in items if item.get_closest_marker("long")}
+    config.stash[_HIDDEN] = {path for path in long_files if not _may_have_long_tests(path)}
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)) or "random_seed" in getattr(item, "fixturenames", ()):
             item.add_marker("random")
-        if item.get_closest_marker("long") and not _may_have_long_tests(item.path):
-            raise pytest.UsageError(f"{item.path} must name `mark.long`, or `make test-long` leaves it out")
     if config.getoption("processes") > 1:
         from tests.processes import waiting_first
 

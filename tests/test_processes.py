@@ -99,3 +99,8 @@ def test_a_run_that_is_to_stop_at_a_failure_stops_in_all_processes(tmp_path):
     assert "stopping after 1 failures" in output
     assert "1 failed" in output
     assert "20 passed" not in output
+
+
+def test_each_file_with_a_long_test_shows_it(hidden_long_files):
+    """It names `mark.long`, or takes its markers from elsewhere: a run of long tests imports no other files."""
+    assert hidden_long_files == set()
