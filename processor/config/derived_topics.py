@@ -79,8 +79,8 @@ class ViewConfig(Section):
     """Add the header `as_of`, with the offsets of the input that a row reflects, to SOW and delta records."""
     partial_aggregation: bool | None = None
     """Aggregate each partition of the input by itself first, and send the partial aggregates alone (`COUNT`, `SUM`,
-    `AVG` and standard deviations), or send a part for each record. None: as the view was built; a new one aggregates
-    first if that needs no parsing of records."""
+    `AVG`, `MIN`, `MAX` and standard deviations), or send a part for each record. None: as the view was built; a new one
+    aggregates first if that needs no parsing of records."""
     max_record_bytes: int = Field(default=1_048_576, ge=1, le=10_485_760)
     """Largest row."""
     config: Properties = Field(default_factory=dict)

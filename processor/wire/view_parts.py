@@ -10,8 +10,8 @@ A key is a group and a member of it, so that the members of a group stand togeth
 A contribution is a JSON array: timestamp in milliseconds, partition, offset, grouping values, arguments. The state of
 the first stage has for each record the group that it is in: `g` and the group. With partial aggregation it has such a
 value as the key of each group of which a part was sent, and the state is `1`; of a group whose totals are not in memory
-`1`, a word of the instance that wrote them, a colon, and as JSON the members, and of each argument the count, the sum
-and its decimals. Each partition of a stage has the fingerprint of the view's definition in its marks.
+`1`, a word of the instance that wrote them, a colon, and as JSON the totals, see `GroupTotals`. Each partition of a
+stage has the fingerprint of the view's definition in its marks.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _LENGTH: Final = struct.Struct(">I")
 _MEMBER: Final = b"m"
 _GROUP: Final = b"g"
 
-GroupTotals: TypeAlias = tuple[int, Sequence[tuple[int, int, int]]]
-"""The members of a group, and of each argument the count, the sum and its decimals."""
+GroupTotals: TypeAlias = tuple[int, Sequence[tuple[int, int, int]], Sequence[tuple[bool, Sequence[tuple[int, int]]]]]
+"""The members of a group; of each argument the count, the sum and its decimals; and of each extreme whether values were
+forgotten, and those nearest to it, which is the last: a number and its decimals, 0 for an integer."""
 
 SENT: Final = b"1"
 """The state of a group of which a part was sent."""
@@ -102,8 +103,8 @@ def totals_of_state(state: bytes, word: bytes) -> GroupTotals | None:
     begin = b"%b%b:" % (SENT, word)
     if not state.startswith(begin):
         return None
-    members, sums = json.loads(state[len(begin) :])
-    return members, sums
+    members, sums, extremes = json.loads(state[len(begin) :])
+    return members, sums, extremes
 
 
 def in_array(message: bytes) -> bytes:

@@ -159,7 +159,8 @@ def test_view_rebuild_gives_the_rows_of_a_changed_definition(bootstrap: str, tmp
 def test_view_goes_on_as_it_was_built(bootstrap: str, tmp_path: Path, unique: str) -> None:
     """Without `partial_aggregation` a view goes on with the parts that it was built of, and a new one combines."""
     single, combined, new = f"{unique}_single", f"{unique}_combined", f"{unique}_new"
-    definition = {"underlying": unique, "group_by": ["/customer"], "fields": {"/n": "COUNT(*)"}}
+    fields = {"/n": "COUNT(*)", "/low": "MIN(/qty)"}  # MIN did not combine in earlier versions.
+    definition = {"underlying": unique, "group_by": ["/customer"], "fields": fields}
     views = {
         single: definition | {"partial_aggregation": False},
         combined: definition | {"filter": "/qty >= 0", "partial_aggregation": True},
@@ -173,7 +174,7 @@ def test_view_goes_on_as_it_was_built(bootstrap: str, tmp_path: Path, unique: st
         world.publish([(f"o{n}".encode(), {"id": f"o{n}", "customer": "ab"[n % 2], "qty": n}, {}) for n in numbers])
 
     def await_rows(count: int) -> None:
-        rows = {key: {"customer": key, "n": count} for key in "ab"}
+        rows = {key: {"customer": key, "n": count, "low": "ab".index(key)} for key in "ab"}
         for name in views:
             world.wait(lambda name=name: last_rows(world, name) == rows, f"rows of {name}")  # type: ignore[misc]
 

@@ -49,7 +49,10 @@ class ViewsWorld(World):
             },
             self.sums: {
                 "underlying": name, "group_by": ["/customer"], "partitions": 3,
-                "fields": {"/orders": "COUNT(*)", "/qty": "SUM(/qty)", "/priced": "COUNT(/px)"},
+                "fields": {
+                    "/orders": "COUNT(*)", "/qty": "SUM(/qty)", "/priced": "COUNT(/px)", "/low": "MIN(/qty)",
+                    "/high": "MAX(/px)",
+                },
             },
         }  # fmt: skip
         conflated = {self.copy: {"underlying": self.positions, "interval": "200ms"}}
@@ -143,6 +146,8 @@ class ViewsWorld(World):
                 "orders": len(orders),
                 "qty": sum(order["qty"] for order in orders),
                 "priced": len(orders),
+                "low": min(order["qty"] for order in orders),
+                "high": max(order["px"] for order in orders),
             }
             for customer, orders in groups.items()
         }

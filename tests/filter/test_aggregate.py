@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from processor.builtin.view.stage_output import Contributions
 from processor.errors import ConfigurationError
-from processor.filter.aggregate import GroupIncomplete, compile_aggregates, compile_fields
+from processor.filter.aggregate import Contribution, GroupIncomplete, compile_aggregates, compile_fields
 from processor.filter.aggregate.extremes import KEPT_MAX, Exhausted, Extreme, ExtremeOfValues
 from processor.filter.aggregate.moments import Moments, as_number, scaled
 from processor.filter.syntax_tree import Scalar
@@ -114,6 +115,40 @@ def test_extreme_of_values_of_any_kind(is_greatest: bool, held: list[Scalar], da
         expected = choose(numbers, key=lambda value: (exact(value), type(value).__name__, str(value)))
     found = extreme.value()
     assert (type(found), str(found)) == (type(expected), str(expected))
+
+
+JSON_KINDS = KINDS.filter(lambda value: not isinstance(value, Decimal)) | st.sampled_from([True, 10**20, -0.0, 1e300])
+
+
+@given(st.booleans(), st.lists(st.tuples(st.integers(0, 2), JSON_KINDS), max_size=12))
+def test_extreme_of_parts_is_that_of_all_values(is_greatest: bool, placed: list[tuple[int, Scalar]]) -> None:
+    """`MIN` and `MAX` of the partial aggregates of a group's parts, through JSON, are those of its values, spelled so.
+
+    So they are after each part was replaced by the next one.
+    """
+    text = f"{'MAX' if is_greatest else 'MIN'}(/x)"
+    definition = compile_aggregates({}, {"/x": text})
+    whole, combined = definition.new_group(), definition.new_combined_group()
+    parts = [definition.new_group() for _ in range(3)]
+    contributions = Contributions()
+
+    def sent(number: int) -> Contribution:
+        [part] = contributions.decode_many(contributions.encode_many([parts[number].partial((0, number, 0))]))
+        return part
+
+    present: dict[int, Contribution] = {}
+    for number, value in placed:
+        member = definition.contribution({"x": value}, (0, 0, 0))
+        for group in (whole, parts[number]):
+            group.add(member)
+        part = sent(number)
+        if number in present:
+            combined.replace(present[number], part)
+        else:
+            combined.add(part)
+        present[number] = part
+        [expected], [found] = whole.values(), combined.values()
+        assert (type(found), str(found)) == (type(expected), str(expected))
 
 
 def test_group_is_incomplete_only_after_many_removals() -> None:

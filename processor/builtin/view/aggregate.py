@@ -431,7 +431,8 @@ def _place_of(aggregate: Aggregate | None, states: Sequence[tuple[int, str]]) ->
     """Return the place of an aggregate's value behind the members of a part; -1: it is the number of these."""
     if aggregate is None or aggregate.function == "COUNT(*)":
         return -1
-    return states.index((aggregate.argument, "count" if aggregate.function == "COUNT" else "moments"))
+    kind = aggregate.function if aggregate.function in {"MIN", "MAX"} else "moments"
+    return states.index((aggregate.argument, "count" if aggregate.function == "COUNT" else kind))
 
 
 def _number_text(codec: Codec, function: str, count: int, total: int, decimals: int) -> bytes | None:

@@ -18,7 +18,7 @@ from processor.builtin.view.definitions import (
 from processor.builtin.view.source import FormerSource, Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, plain_value, show_groups, show_ready
 from processor.config import ViewConfig
-from processor.filter.aggregate import Contribution
+from processor.filter.aggregate import Contribution, GroupIncomplete
 from processor.filter.aggregate.combining import plain_members
 from processor.values.key_text import group_key
 from processor.wire.view_parts import (
@@ -39,11 +39,11 @@ except ImportError:  # There was no compiler where this was installed.
     has_compiled = False
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Outgoing
+    from processor.api import Codec, Outgoing, Value
     from processor.filter.aggregate import AggregateDefinition, Group
     from processor.wire.view_parts import GroupTotals
 
@@ -52,6 +52,18 @@ _PIECE: Final = 2_000
 
 _GROUPS_MAX: Final = 100_000
 """Groups of one partition whose totals are in memory, about 500 bytes each; those of others are in the state."""
+
+_KEPT_MAX: Final = 512
+"""Values nearest to each extreme of a group that are in memory, before the group is filled again."""
+
+_ROOM_MAX: Final = 2_000_000
+"""Values of a partition's plain records that are in memory for its extremes, 16 bytes each: about 32 MB."""
+
+_KEPT_LEAST: Final = 16
+"""Values that an extreme which gets one keeps although the partition has `_ROOM_MAX`."""
+
+_OTHERS_SHARE: Final = 8
+"""Values of other records, which are objects of about 100 bytes: one of so many of `_ROOM_MAX`."""
 
 _SENT: Final = Stored(1, SENT)
 
@@ -72,6 +84,11 @@ class ViewPartialAggregate(Processor):
 
     Of more than `_GROUPS_MAX` groups of plain records, those that were read longest ago have their totals in the state.
     These count for the instance that wrote them alone, and as long as the group is not in memory.
+
+    A group has the values nearest to its `MIN` or `MAX` alone. When they have all left and there are others, the part
+    of the group is held back until all records of the table have been read again, a piece at a time; the parts of other
+    groups are sent meanwhile. One pass fills all groups that have few left, and each may keep twice as many from then
+    on: so the records that are read for each extreme that leaves get fewer by half each time, up to `_ROOM_MAX` values.
     """
 
     settings_type = ViewConfig
@@ -107,6 +124,10 @@ class ViewPartialAggregate(Processor):
         self._after: bytes | None = None  # The key of the table, then of the state, up to which was read.
         self._word = secrets.token_hex(4).encode()  # Of this instance, in the totals that it writes.
         self._unsent: list[bytes] = []  # Groups whose parts are still to be sent since the start.
+        self._held: dict[bytes, None] = {}  # Groups whose parts are to be sent when all records have been read again.
+        self._is_refilling = False
+        self._refilled: set[bytes] = set()  # Those of `_groups` that get their records again.
+        self._kept_max = _KEPT_MAX
         self._has_come = context.table_until == 0  # Whether all records that the table was restored from have come.
         check_fingerprint(context, settings)
 
@@ -126,8 +147,9 @@ class ViewPartialAggregate(Processor):
         fold = _fold if self._plain is None else self._plain.fold
         fold(records, rows, changes, self._changed, added, removed, self._after, self._is_built)
         # Added first: a group keeps no sum while it is empty.
-        self._apply(self._source.contributions(added, self._definition), 1)
-        self._apply(self._former_contributions(removed), -1)
+        keys = [record.key or b"" for record in added]
+        self._apply(keys, self._source.contributions(added, self._definition), 1)
+        self._apply([key for key, _ in removed], self._former_contributions(removed), -1)
         self._context.table.put_many(changes)
 
     def punctuate(self, now_ms: int) -> bool:
@@ -143,8 +165,11 @@ class ViewPartialAggregate(Processor):
             self._changed.update(dict.fromkeys(self._unsent[-_PIECE:]))
             del self._unsent[-_PIECE:]
             self.flush()
-        has_more = not self._is_built or (self._has_come and (not self._knows_sent or bool(self._unsent)))
-        show_ready(self._context, is_ready=is_at_end and self._knows_sent and not self._unsent)
+        elif self._held:
+            self._refill_some()
+        is_waited_for = not self._knows_sent or bool(self._unsent) or bool(self._held)
+        has_more = not self._is_built or (self._has_come and is_waited_for)
+        show_ready(self._context, is_ready=is_at_end and not is_waited_for)
         show_groups(self._context, len(self._groups) + (0 if self._plain is None else len(self._plain)))
         return has_more
 
@@ -157,16 +182,26 @@ class ViewPartialAggregate(Processor):
         others: Collection[bytes] = changed
         if self._plain is not None:
             self._settle(changed)
-            others = self._plain.parts(changed, self._groups, self._sent, outbox.parts, outbox.added, outbox.left)
-        self._put_parts(outbox, {key: self._part_of(key) for key in others})
+            others = self._plain.parts(
+                changed, self._others(), self._sent, outbox.parts, outbox.added, outbox.left, outbox.held
+            )
+        self._put_parts(outbox, others, self._part_of)
         self._send(outbox)
         self._limit_groups()
 
-    def _put_parts(self, outbox: _Outbox, computed: Mapping[bytes, Contribution | None]) -> None:
-        """`PlainRecords.parts` of any groups: with their parts, None where they have no members."""
-        present = {key: part for key, part in computed.items() if part is not None}
+    def _put_parts(
+        self, outbox: _Outbox, keys: Iterable[bytes], part_of: Callable[[bytes], Contribution | None]
+    ) -> None:
+        """`PlainRecords.parts` of any groups: `part_of` returns their parts, None where they have no members."""
+        parts: dict[bytes, Contribution | None] = {}
+        for key in keys:
+            try:
+                parts[key] = part_of(key)
+            except GroupIncomplete:
+                outbox.held.append(key)
+        present = {key: part for key, part in parts.items() if part is not None}
         values = dict(zip(present, self._contributions.encode_many(present.values()), strict=True))
-        for key in computed:
+        for key in parts:
             value, is_sent = values.get(key), key in self._sent
             if value is None and not is_sent:
                 continue
@@ -180,26 +215,63 @@ class ViewPartialAggregate(Processor):
         for partition, outgoing in enumerate(outbox.parts):
             if outgoing:
                 self._context.forward_to("parts", partition, outgoing)
+        self._held.update(dict.fromkeys(outbox.held))
         self._sent.update(outbox.added)
         self._sent.difference_update(outbox.left)
         self._put_states(dict.fromkeys(outbox.added, _SENT) | dict.fromkeys(outbox.left))
 
-    def _apply(self, contributions: Iterable[Contribution | None], times: int) -> None:
-        """Add contributions to their groups, or remove them with `times` -1."""
-        groups = self._groups
-        for contribution in contributions:
+    def _apply(self, records: Iterable[bytes], contributions: Iterable[Contribution | None], times: int) -> None:
+        """Add the contributions of records with these keys to their groups, or remove them with `times` -1."""
+        for record, contribution in zip(records, contributions, strict=True):
             if contribution is None:
                 continue
             key = group_key(contribution.group)
             self._changed[key] = None
-            if (group := groups.get(key)) is None:
-                group = groups[key] = self._definition.new_group()
+            if key in self._refilled and (self._after is None or record > self._after):
+                continue  # It will be read again.
             if times > 0:
-                group.add(contribution)
+                self._add_to_group(key, contribution)
             else:
+                group = self._groups[key]
                 group.remove(contribution)
                 if not group.members:
-                    del groups[key]
+                    del self._groups[key]
+
+    def _add_to_group(self, key: bytes, contribution: Contribution) -> None:
+        if (group := self._groups.get(key)) is None:
+            # The more groups there are, the fewer values each may keep.
+            share = _ROOM_MAX // _OTHERS_SHARE // (len(self._groups) + 1)
+            group = self._definition.new_group(max(min(self._kept_max, share), min(self._kept_max, _KEPT_LEAST)))
+            self._groups[key] = group
+        group.add(contribution)
+
+    def _refill_some(self) -> None:
+        """Read the next piece of the table again, for the groups that have few values of an extreme left."""
+        plain = self._plain
+        if not self._is_refilling:
+            self._is_refilling, self._after = True, None
+            if self._kept_max < _ROOM_MAX:
+                self._kept_max *= 2
+            self._refilled = {key for key, group in self._groups.items() if group.is_low}
+            for key in self._refilled:
+                del self._groups[key]
+            if plain is not None:
+                self._settle(self._held)
+                plain.begin_refill()
+        rows = self._context.table.scan(self._after, _PIECE)
+        states = [(key, stored.value) for key, stored in rows if plain is None or not plain.refill(stored.value)]
+        for contribution in self._former_contributions(states) if self._refilled else ():
+            if contribution is not None and (key := group_key(contribution.group)) in self._refilled:
+                self._add_to_group(key, contribution)
+        self._after = rows[-1][0] if rows else self._after
+        if len(rows) == _PIECE:
+            return
+        self._is_refilling, self._refilled, self._after = False, set(), None
+        if plain is not None:
+            plain.end_refill()
+        held, self._held = self._held, {}
+        self._changed.update(held)
+        self.flush()  # Without input there is no commit that would ask for it.
 
     def _former_contributions(self, states: Iterable[tuple[bytes, bytes]]) -> list[Contribution | None]:
         """Return the contributions of former states: key and value of each."""
@@ -211,7 +283,7 @@ class ViewPartialAggregate(Processor):
         rows = self._context.table.scan(self._after, _PIECE)
         plain, changed = self._plain, self._changed
         states = [(key, stored.value) for key, stored in rows if plain is None or not plain.add(stored.value, changed)]
-        self._apply(self._former_contributions(states), 1)
+        self._apply([key for key, _ in states], self._former_contributions(states), 1)
         self._is_built = len(rows) < _PIECE
         self._after = None if self._is_built else rows[-1][0]
         self._changed = {}  # The parts of all groups will be sent.
@@ -228,7 +300,13 @@ class ViewPartialAggregate(Processor):
             self._has_come = True
 
     def _part_of(self, key: bytes) -> Contribution | None:
-        """Return the part of a group; None: it has no members."""
+        """Return the part of a group; None: it has no members.
+
+        Raises:
+            GroupIncomplete: an extreme is not known now.
+        """
+        if key in self._refilled:
+            raise GroupIncomplete
         group = self._groups.get(key)
         totals = None if self._plain is None else self._plain.totals(key)
         if totals is None or not totals[0]:
@@ -242,9 +320,22 @@ class ViewPartialAggregate(Processor):
         return both.partial(self._place)
 
     def _plain_part(self, key: bytes, totals: GroupTotals) -> Contribution:
-        """Return the part of a group of plain records."""
-        members, sums = totals
-        partials = [sums[argument][0] if kind == "count" else [*sums[argument], 0] for argument, kind in self._states]
+        """Return the part of a group of plain records.
+
+        Raises:
+            GroupIncomplete: an extreme is not known now.
+        """
+        members, sums, extremes = totals
+        nearest = iter([values for _, values in extremes])
+        partials: list[Value] = []
+        for argument, kind in self._states:
+            if kind in {"count", "moments"}:
+                partials.append(sums[argument][0] if kind == "count" else [*sums[argument], 0])
+                continue
+            values = next(nearest)
+            if not values and sums[argument][0]:
+                raise GroupIncomplete
+            partials.append([1, _number_of(*values[-1]), None, None] if values else [0, None, None, None])
         return _new(Contribution, (self._place, (plain_value(key.decode()),), (members, *partials)))
 
     def _read_sent(self) -> None:
@@ -258,8 +349,12 @@ class ViewPartialAggregate(Processor):
             if key not in self._groups and (self._plain is None or key not in self._plain)
         }
         outbox = _Outbox(self._context.partitions_of("parts"))
-        parts = {key: self._plain_part(key, each) if each and each[0] else None for key, each in totals.items()}
-        self._put_parts(outbox, parts)
+
+        def part_of(key: bytes) -> Contribution | None:
+            each = totals[key]
+            return self._plain_part(key, each) if each and each[0] else None
+
+        self._put_parts(outbox, totals, part_of)
         self._send(outbox)
         self._sent.difference_update(totals)
         self._knows_sent = len(rows) < _PIECE
@@ -267,7 +362,7 @@ class ViewPartialAggregate(Processor):
         if self._knows_sent:
             plain = [] if self._plain is None else self._plain.keys()
             self._unsent = [*dict.fromkeys((*plain, *self._groups, *self._sent))]
-            self._changed = {}
+            self._changed, self._after = {}, None
 
     def _settle(self, changed: Collection[bytes]) -> None:
         """Read the totals of the changed groups that are in the state."""
@@ -283,9 +378,13 @@ class ViewPartialAggregate(Processor):
         if self._plain is None or (excess := len(self._plain) - _GROUPS_MAX) <= 0:
             return
         self._settle(())
-        totals = self._plain.set_aside(excess, self._groups)
+        totals = self._plain.set_aside(excess, self._others())
         self._sent.difference_update(totals)
         self._put_states({key: Stored(1, totals_state(self._word, each)) for key, each in totals.items()})
+
+    def _others(self) -> Container[bytes]:
+        """Return the groups that are no matter of plain records alone, or are not complete."""
+        return {*self._groups, *self._refilled, *self._held} if self._held else self._groups
 
     def _put_states(self, changes: Mapping[bytes, Stored | None]) -> None:
         """Write the states of groups; None deletes."""
@@ -307,6 +406,8 @@ class _Outbox:
         """The groups of which no part was sent before."""
         self.left: list[bytes] = []
         """The groups of which no part is left."""
+        self.held: list[bytes] = []
+        """The groups of which an extreme is not known."""
 
 
 def _fold(
@@ -342,4 +443,17 @@ def _plain_records(
     if not has_compiled or codec.json_text is None or names is None:
         return None
     states = definition.new_group().states
-    return PlainRecords(group_name=names[0], names=names[1:], states=states, partition=partition, stored=Stored)
+    return PlainRecords(
+        group_name=names[0],
+        names=names[1:],
+        states=states,
+        partition=partition,
+        stored=Stored,
+        kept_max=_KEPT_MAX,
+        room_max=_ROOM_MAX,
+    )
+
+
+def _number_of(value: int, decimals: int) -> Value:
+    """Return a number as its record has it: one with decimals is a double."""
+    return float(f"{value}e-{decimals}") if decimals else value

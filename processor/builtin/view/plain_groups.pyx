@@ -13,30 +13,50 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcmp
 
-from processor.builtin.delta_merge.json_canonical cimport INT_DIGITS_MAX
+from processor.builtin.delta_merge.json_canonical cimport INT_DIGITS_MAX, canonical_number
 from processor.builtin.delta_merge.json_text cimport grown, text
+from processor.builtin.view.plain_nearest cimport Nearest, add_key, begin_again, key_of, number_of, remove_key
 from processor.builtin.view.plain_texts cimport (
-    LENGTH_BYTES, is_integer_key, put_bytes, put_group, put_number, read_integer, skip_text
+    LENGTH_BYTES, Number, is_integer_key, put_bytes, put_decimal, put_group, put_number, read_integer, read_number,
+    skip_text
 )
 
 cdef enum:
-    STATES_MAX = 16  # A count and the moments of each argument.
+    STATES_MAX = 32  # A count, the moments, the least and the greatest value of each argument.
     DECIMALS_MAX = 16
     FLOAT_BYTES_MAX = 32
+
+cdef extern from "Python.h":
+    Py_ssize_t PY_SSIZE_T_MAX
 
 cdef int64_t TOTAL_MAX = 4 * 10**18  # A number of 18 digits can be added to it.
 cdef int64_t[DECIMALS_MAX + 1] TENS
 for _power in range(DECIMALS_MAX + 1):
     TENS[_power] = 10**_power
 
-cdef struct State:  # A count, and the sum of an argument's numbers with so many decimals.
+cdef enum Kind:
+    COUNT
+    MOMENTS
+    LEAST
+    GREATEST
+
+cdef struct State:  # A count, and the sum of an argument's numbers with so many decimals; or the extremes of parts.
     int64_t count
     int64_t total
     int decimals
+    Nearest nearest
+
+cdef struct Value:  # Of a part.
+    int64_t count
+    int64_t total
+    int decimals
+    Number extreme
 
 cdef struct Part:
     int64_t members
-    State states[STATES_MAX]
+    Value values[STATES_MAX]
+
+cdef dict KINDS = {"count": COUNT, "moments": MOMENTS, "MIN": LEAST, "MAX": GREATEST}
 
 
 cdef class PlainGroup:
@@ -44,17 +64,29 @@ cdef class PlainGroup:
 
     cdef bytes key
     cdef readonly int64_t members
-    cdef readonly Py_ssize_t values_kept
+    cdef Py_ssize_t count
     cdef State *states
 
     def __cinit__(self, bytes key, Py_ssize_t states):
-        self.key, self.values_kept = key, 1 + states
+        self.key, self.count = key, states
         self.states = <State *>PyMem_Calloc(states or 1, sizeof(State))
         if self.states == NULL:
             raise MemoryError
 
     def __dealloc__(self):
+        cdef Py_ssize_t place
+        if self.states != NULL:
+            for place in range(self.count):
+                begin_again(&self.states[place].nearest)
         PyMem_Free(self.states)
+
+    @property
+    def values_kept(self):
+        """Number of values in memory: an extreme has one for each partition of the input."""
+        cdef Py_ssize_t place, count = 1 + self.count
+        for place in range(self.count):
+            count += self.states[place].nearest.count
+        return count
 
 
 cdef class PlainGroups:
@@ -62,7 +94,7 @@ cdef class PlainGroups:
 
     cdef list fields
     cdef Py_ssize_t states, names_size
-    cdef bint[STATES_MAX] is_count
+    cdef Kind[STATES_MAX] kinds
     cdef object number, new, stored
     cdef char *buffer
 
@@ -70,7 +102,7 @@ cdef class PlainGroups:
         """Begin without groups.
 
         Args:
-            kinds: of each value of a part behind the members, `count` or `moments`.
+            kinds: of each value of a part behind the members, `count`, `moments`, `MIN` or `MAX`.
             fields: of each field of a row its name with a colon, as JSON, the aggregate function, empty for the
                 grouping value, and the place of its value; None: the caller makes the rows.
             number: returns the text of a function's value, made of the count, the sum and its decimals, None if the
@@ -84,7 +116,7 @@ cdef class PlainGroups:
         if self.states > STATES_MAX:
             raise ValueError("too many aggregates")
         for place in range(self.states):
-            self.is_count[place] = kinds[place] == "count"
+            self.kinds[place] = KINDS[kinds[place]]
 
     def __dealloc__(self):
         PyMem_Free(self.buffer)
@@ -125,6 +157,7 @@ cdef class PlainGroups:
         cdef bytes name, number
         cdef str function
         cdef State *state
+        cdef Number extreme
         cdef char *at
         self.buffer = <char *>grown(self.buffer, self.names_size + len(self.fields) * (size + FLOAT_BYTES_MAX) + 2)
         at = put_bytes(self.buffer, b"{", 1)
@@ -139,7 +172,13 @@ cdef class PlainGroups:
                 at = put_number(at, group.members)
                 continue
             state = &group.states[place]
-            if self.is_count[place]:
+            if self.kinds[place] >= LEAST:
+                if state.nearest.count == 0:
+                    at = put_bytes(at, b"null", 4)
+                else:
+                    extreme = self.extreme(state, place)
+                    at = put_decimal(at, &extreme)
+            elif self.kinds[place] == COUNT:
                 at = put_number(at, state.count)
             elif state.count == 0:
                 at = put_bytes(at, b"null", 4)
@@ -153,14 +192,31 @@ cdef class PlainGroups:
         at = put_bytes(at, b"}", 1)
         return PyBytes_FromStringAndSize(self.buffer, at - self.buffer)
 
+    cdef Number extreme(self, const State *state, Py_ssize_t place) noexcept:
+        """Return the extreme of some parts."""
+        return number_of(state.nearest.kept[state.nearest.count - 1], self.kinds[place] == GREATEST)
+
     def part(self, PlainGroup group):
         """Return key, members and values of a group, as those of one part."""
         cdef Py_ssize_t place
         cdef State *state
+        cdef Number extreme
+        cdef object number
         values = [group.members]
         for place in range(self.states):
             state = &group.states[place]
-            values.append(state.count if self.is_count[place] else [state.count, state.total, state.decimals, 0])
+            if self.kinds[place] == COUNT:
+                values.append(state.count)
+            elif self.kinds[place] == MOMENTS:
+                values.append([state.count, state.total, state.decimals, 0])
+            elif state.nearest.count == 0:
+                values.append([0, None, None, None])
+            else:
+                extreme = self.extreme(state, place)
+                number = extreme.value
+                if extreme.decimals:
+                    number = float(f"{extreme.value}e-{extreme.decimals}")
+                values.append([1, number, None, None])
         return group.key, values
 
     cdef bint change(self, PlainGroup group, former, value) except -1:
@@ -177,25 +233,32 @@ cdef class PlainGroups:
             return self.add(group, &new, 1)
         return True
 
-    cdef bint add(self, PlainGroup group, const Part *part, int times) noexcept:
+    cdef bint add(self, PlainGroup group, Part *part, int times) except -1:
         """Add a part, or remove it with `times` -1; False if a sum has too many digits."""
         cdef Py_ssize_t place
         cdef State *state
+        cdef Value *value
         cdef int64_t total
         group.members += times * part.members
         for place in range(self.states):
-            state = &group.states[place]
-            state.count += times * part.states[place].count
-            if self.is_count[place]:
+            state, value = &group.states[place], &part.values[place]
+            if self.kinds[place] >= LEAST:
+                if value.extreme.is_there and times > 0:
+                    add_key(&state.nearest, key_of(&value.extreme, self.kinds[place] == GREATEST), PY_SSIZE_T_MAX)
+                elif value.extreme.is_there:
+                    remove_key(&state.nearest, key_of(&value.extreme, self.kinds[place] == GREATEST))
                 continue
-            total = times * part.states[place].total
-            if state.decimals > part.states[place].decimals:
-                if not scale(&total, state.decimals - part.states[place].decimals):
+            state.count += times * value.count
+            if self.kinds[place] == COUNT:
+                continue
+            total = times * value.total
+            if state.decimals > value.decimals:
+                if not scale(&total, state.decimals - value.decimals):
                     return False
-            elif state.decimals < part.states[place].decimals:
-                if not scale(&state.total, part.states[place].decimals - state.decimals):
+            elif state.decimals < value.decimals:
+                if not scale(&state.total, value.decimals - state.decimals):
                     return False
-                state.decimals = part.states[place].decimals
+                state.decimals = value.decimals
             state.total += total
             if not -TOTAL_MAX < state.total < TOTAL_MAX:
                 return False
@@ -216,17 +279,32 @@ cdef class PlainGroups:
         at = read_integer(at, end, &part.members)
         for place in range(self.states):
             at = skip_text(at, end, b",", 1)
-            if self.is_count[place]:
-                at = read_integer(at, end, &part.states[place].count)
+            if self.kinds[place] >= LEAST:
+                at = read_extreme(at, end, &part.values[place].extreme)
                 continue
-            at = read_integer(skip_text(at, end, b"[", 1), end, &part.states[place].count)
-            at = read_integer(skip_text(at, end, b",", 1), end, &part.states[place].total)
+            if self.kinds[place] == COUNT:
+                at = read_integer(at, end, &part.values[place].count)
+                continue
+            at = read_integer(skip_text(at, end, b"[", 1), end, &part.values[place].count)
+            at = read_integer(skip_text(at, end, b",", 1), end, &part.values[place].total)
             at = read_integer(skip_text(at, end, b",", 1), end, &decimals)
             at = skip_text(at, end, b",0]", 3)
             if at == NULL or not 0 <= decimals <= DECIMALS_MAX:
                 return False
-            part.states[place].decimals = <int>decimals
+            part.values[place].decimals = <int>decimals
         return at != NULL and end - at == 2 and memcmp(at, b"]]", 2) == 0
+
+
+cdef text read_extreme(text at, text end, Number *number) noexcept:
+    """Read the extreme of a part whose values are plain numbers; the place behind it, NULL if it is another one."""
+    cdef text begin = skip_text(at, end, b"[1,", 3)
+    number.is_there = begin != NULL
+    if begin == NULL:
+        return skip_text(at, end, b"[0,null,null,null]", 18)
+    at = canonical_number(begin, end) if begin < end else NULL
+    if at == NULL or not read_number(begin, at, number):
+        return NULL
+    return skip_text(at, end, b",null,null]", 11)
 
 
 cdef bint scale(int64_t *total, int decimals) noexcept:

@@ -9,12 +9,10 @@ value the JSON that `processor.builtin.view.stage_output` writes.
 A record is plain if its text is as orjson writes it and has ASCII characters without escapes alone, its grouping value
 is a text, an integer, null or missing, and the arguments of the aggregates are numbers of few digits, null or missing.
 Whether it is plain depends on its text alone, so that a former state is found where it was added. All others are left
-to the caller, which adds up both. Sums are those of `processor.filter.aggregate.moments`: integers and a number of
-decimals.
+to the caller, which adds up both.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.mem cimport PyMem_Free
 from libc.stdint cimport int64_t, uint32_t
 from libc.string cimport memcmp
@@ -25,13 +23,10 @@ from processor.builtin.delta_merge.key_text cimport murmur2
 from processor.builtin.view.plain_texts cimport (
     LENGTH_BYTES, NUMBER_BYTES_MAX, Number, put_bytes, put_group, put_member_key, put_number, read_key, read_number
 )
+from processor.builtin.view.plain_totals cimport ARGUMENTS_MAX, Aggregates, Totals
 
 cdef enum:
-    ARGUMENTS_MAX = 8
-    STATES_MAX = 16  # A count and the moments of each argument.
-    DECIMALS_MAX = 16  # One more than a canonical number has.
-
-cdef tuple TENS = tuple([10**power for power in range(DECIMALS_MAX + 1)])
+    ASIDE_SHARE = 8  # One of so many values that are kept is set aside.
 
 cdef struct Reading:
     text group       # its text in keys: within its quotes, or with them
@@ -39,53 +34,17 @@ cdef struct Reading:
     Number numbers[ARGUMENTS_MAX]
 
 
-cdef class Totals:
-    """The numbers of one group, or the change since they were set aside."""
-
-    cdef bint is_change
-    cdef int64_t members
-    cdef int64_t[ARGUMENTS_MAX] counts
-    cdef int[ARGUMENTS_MAX] decimals
-    cdef list sums
-
-    def __cinit__(self, Py_ssize_t arguments):
-        self.sums = [0] * arguments  # All else begins as zeros.
-
-    cdef int add(self, Py_ssize_t place, const Number *number, int times) except -1:
-        """Add an argument's number, or remove it with `times` -1."""
-        if not number.is_there:
-            return 0
-        self.counts[place] += times
-        return self.add_sum(place, number.value * times, number.decimals)
-
-    cdef int add_sum(self, Py_ssize_t place, object value, int decimals) except -1:
-        """Add a number with some decimals to an argument's sum."""
-        cdef int missing = self.decimals[place] - decimals
-        if missing > 0:
-            value = value * TENS[missing]
-        elif missing < 0:
-            self.sums[place] = self.sums[place] * TENS[-missing]
-            self.decimals[place] = decimals
-        self.sums[place] = self.sums[place] + value
-        return 0
-
-    cdef int replace(self, Py_ssize_t place, const Number *old, const Number *new) except -1:
-        """Remove an argument's number, and add the next one."""
-        cdef int decimals = self.decimals[place]
-        if old.is_there and new.is_there and old.decimals == decimals and new.decimals == decimals:
-            if new.value != old.value:
-                self.sums[place] = self.sums[place] + (new.value - old.value)
-            return 0
-        self.add(place, new, 1)
-        self.add(place, old, -1)
-        return 0
-
-
 cdef class PlainRecords:
-    """The plain records of one partition by group, as sums.
+    """The plain records of one partition by group, as sums and extremes.
 
-    Groups can be set aside: `set_aside` returns their sums, and forgets them. From the first one on, a group that is not
-    in memory begins as a change, to which `settle` adds the sums that were set aside.
+    Groups can be set aside: `set_aside` returns their totals, and forgets them. From the first one on, a group that is not
+    in memory begins as a change, to which `settle` adds the totals that were set aside.
+
+    An extreme keeps the values nearest to it. A group of which none of these is left, and others were forgotten, is
+    incomplete: `begin_refill` and `refill` of all records fill it, and others of which few are left, so that they do not
+    ask for it soon. Each may keep twice as many then: where extremes leave one after the other, as the least of times that
+    advance, the values that are read for each that leaves get fewer by half each time. Of more than `room_max` values of the
+    partition, 16 bytes each, an extreme keeps no more than 16; a group that is set aside has one of 8 that it may keep.
     """
 
     cdef dict groups
@@ -95,32 +54,27 @@ cdef class PlainRecords:
     cdef list names
     cdef Py_ssize_t arguments
     cdef int64_t partition
-    cdef Py_ssize_t states
-    cdef Py_ssize_t[STATES_MAX] argument_of
-    cdef bint[STATES_MAX] is_count
+    cdef Aggregates aggregates
+    cdef bint is_refilling
     cdef object new, stored
     cdef char *buffer
 
-    def __init__(self, *, bytes group_name, list names, states, int64_t partition, stored):
+    def __init__(self, *, bytes group_name, list names, states, int64_t partition, stored, kept_max, room_max):
         """Begin without records.
 
         Args:
             group_name: the grouping member's name, as JSON.
             names: those of the arguments, at most `ARGUMENTS_MAX`.
-            states: of each value of a part the argument, and `count` or `moments`.
+            states: of each value of a part the argument, and `count`, `moments`, `MIN` or `MAX`.
             partition: the number of the partition.
             stored: the type of a state.
+            kept_max: most values that an extreme keeps before it is filled again, at least 2.
+            room_max: values of all groups beyond which an extreme that gets a value keeps few.
         """
-        cdef Py_ssize_t place
         self.groups, self.unsettled, self.has_set_aside = {}, [], False
         self.group_name, self.names, self.arguments = group_name, names, len(names)
-        self.partition, self.states = partition, len(states)
-        self.new, self.stored = tuple.__new__, stored
-        if self.arguments > ARGUMENTS_MAX or self.states > STATES_MAX:
-            raise ValueError("too many arguments")
-        for place in range(self.states):
-            self.argument_of[place], kind = states[place]
-            self.is_count[place] = kind == "count"
+        self.aggregates = Aggregates(len(names), states, kept_max, room_max)
+        self.partition, self.new, self.stored = partition, tuple.__new__, stored
 
     def __dealloc__(self):
         PyMem_Free(self.buffer)
@@ -138,30 +92,60 @@ cdef class PlainRecords:
         return list(self.groups)
 
     def totals(self, key):
-        """Return the members of a group, and of each argument the count, the sum and its decimals; None: no records."""
+        """Return the totals of a group, with the extremes alone of their values; None: it has no records."""
         cdef Totals totals = self.groups.get(key)
-        cdef Py_ssize_t place
-        if totals is None:
-            return None
-        return totals.members, [
-            (totals.counts[place], totals.sums[place], totals.decimals[place]) for place in range(self.arguments)
-        ]
+        return None if totals is None else totals.plain(1)
 
     def set_aside(self, Py_ssize_t count, others):
-        """Forget so many groups but `others`, none of which is a change: those longest in memory. Returns their totals."""
+        """Forget so many groups but `others`, and those being refilled; returns their totals.
+
+        None of them is a change. Those longest in memory are the first.
+        """
         cdef dict result = {}
-        for group in self.groups:
+        cdef Totals totals
+        for group, totals in self.groups.items():
             if len(result) >= count:
                 break
-            if group not in others:
-                result[group] = self.totals(group)
+            if group not in others and not totals.is_refilled:
+                result[group] = totals.plain(max(1, self.aggregates.kept_max // ASIDE_SHARE))
         for group in result:
-            del self.groups[group]
+            self.forget(group)
         self.has_set_aside = self.has_set_aside or bool(result)
         return result
 
+    cdef int forget(self, bytes group) except -1:
+        """Forget a group."""
+        cdef Totals totals = self.groups.pop(group)
+        totals.free()
+        return 0
+
+    def begin_refill(self):
+        """Begin to read again the values of all groups with an extreme of which few are left; no group is a change."""
+        cdef Totals totals
+        self.is_refilling = True
+        for totals in self.groups.values():
+            totals.begin_refill()
+
+    def refill(self, value):
+        """Add the values of a record to the extremes of its group if it is being refilled; False: it is not plain."""
+        cdef Reading reading
+        cdef Totals totals
+        if not self.read(value, &reading):
+            return False
+        totals = self.groups.get(PyBytes_FromStringAndSize(reading.group, reading.group_size))
+        if totals is not None and totals.is_refilled:
+            totals.change_values(reading.numbers, 1)
+        return True
+
+    def end_refill(self):
+        """Note that all records have been read again."""
+        cdef Totals totals
+        self.is_refilling = False
+        for totals in self.groups.values():
+            totals.is_refilled = False
+
     def unknown(self, groups):
-        """Return those of the groups, and of all that are changes, whose sums may have been set aside."""
+        """Return those of the groups, and of all that are changes, whose totals may have been set aside."""
         if not self.has_set_aside:
             return []
         return [*self.unsettled, *[group for group in groups if group not in self.groups]]
@@ -173,22 +157,16 @@ cdef class PlainRecords:
             aside: for each group that `unknown` returned what `set_aside` did; None: there is nothing.
         """
         cdef Totals totals
-        cdef Py_ssize_t place
         self.unsettled = []
         for group, former in aside.items():
             totals = self.groups.get(group)
             if totals is None:
                 if former is None:
                     continue
-                totals = self.groups[group] = Totals(self.arguments)
-            totals.is_change = False
-            if former is not None:
-                totals.members += former[0]
-                for place, (count, total, decimals) in enumerate(former[1]):
-                    totals.counts[place] += count
-                    totals.add_sum(place, total, decimals)
+                totals = self.groups[group] = Totals(self.aggregates)
+            totals.settle(former)
 
-    def parts(self, changed, dict others, set sent, list outgoing, list added, list left):
+    def parts(self, changed, others, set sent, list outgoing, list added, list left, list held):
         """Append the part of each changed group to the list of its partition, or a tombstone where it has no members.
 
         Args:
@@ -198,6 +176,7 @@ cdef class PlainRecords:
             outgoing: for each partition of the parts its records to send: key, value and headers.
             added: gets the groups of which no part was sent before.
             left: gets those of which no part is left.
+            held: gets those with an extreme that is not known.
 
         Returns:
             The groups that are left to the caller, and those whose sums are no int64.
@@ -207,12 +186,15 @@ cdef class PlainRecords:
         cdef Totals totals
         cdef uint32_t partitions = len(outgoing), partition
         for group in changed:
+            totals = self.groups.get(group)
+            if totals is not None and totals.members and totals.is_incomplete():
+                held.append(group)
+                continue
             if others and group in others:
                 rest.append(group)
                 continue
-            totals = self.groups.get(group)
             if totals is not None and totals.members == 0:
-                del self.groups[group]
+                self.forget(group)
                 totals = None
             value = None
             if totals is not None:
@@ -239,28 +221,15 @@ cdef class PlainRecords:
 
     cdef bytes value(self, bytes group, Totals totals):
         """Return the part of a group; None: a sum is no int64."""
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(group), number, place
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(group)
         # A digit more than the most, for what separates numbers.
-        cdef char *begin = self.room(size + (8 + 4 * self.states) * (NUMBER_BYTES_MAX + 2))
+        cdef char *begin = self.room(size + (8 + 4 * self.aggregates.states) * (NUMBER_BYTES_MAX + 2))
         cdef char *at = begin
-        cdef int64_t total
-        cdef int is_beyond = 0
         at = put_number(put_bytes(at, b"[0,", 3), self.partition)
         at = put_group(put_bytes(at, b",0,[", 4), PyBytes_AS_STRING(group), size)
-        at = put_number(put_bytes(at, b"],[", 3), totals.members)
-        for number in range(self.states):
-            place = self.argument_of[number]
-            at = put_bytes(at, b",", 1)
-            if self.is_count[number]:
-                at = put_number(at, totals.counts[place])
-                continue
-            total = PyLong_AsLongLongAndOverflow(totals.sums[place], &is_beyond)
-            if is_beyond:
-                return None
-            at = put_number(put_bytes(at, b"[", 1), totals.counts[place])
-            at = put_number(put_bytes(at, b",", 1), total)
-            at = put_number(put_bytes(at, b",", 1), totals.decimals[place])
-            at = put_bytes(at, b",0]", 3)
+        at = totals.put(put_bytes(at, b"],[", 3))
+        if at == NULL:
+            return None
         at = put_bytes(at, b"]]", 2)
         return PyBytes_FromStringAndSize(begin, at - begin)
 
@@ -274,7 +243,7 @@ cdef class PlainRecords:
         cdef Reading reading
         if not self.read(value, &reading):
             return False
-        self.change(&reading, 1, changed)
+        self.change(&reading, 1, changed, False)
         return True
 
     def others(self, records):
@@ -297,13 +266,12 @@ cdef class PlainRecords:
             changed: gets the groups that changed.
             added: gets the records that are not plain, and count.
             removed: gets key and value of former states that are not plain, and counted.
-            after: the key up to which records count; None: none does.
+            after: the key up to which records count, or of groups being refilled their values; None: none does.
             is_complete: whether all count.
         """
         cdef Reading new, old
-        cdef bint is_new, is_old, has_new, has_old
+        cdef bint is_new, is_old, has_new, has_old, is_behind
         cdef Totals totals
-        cdef Py_ssize_t place
         for record in records:
             key, value = record[0], record[1]
             if key is None:
@@ -311,7 +279,8 @@ cdef class PlainRecords:
                 continue
             stored = rows.get(key)
             has_new, has_old = value is not None, stored is not None
-            if is_complete or (after is not None and key <= after):
+            is_behind = (not is_complete or self.is_refilling) and (after is None or key > after)
+            if is_complete or not is_behind:
                 is_new, is_old = has_new and self.read(value, &new), has_old and self.read(stored[1], &old)
                 if (
                     is_new and is_old and new.group_size == old.group_size
@@ -319,31 +288,27 @@ cdef class PlainRecords:
                 ):
                     group = PyBytes_FromStringAndSize(new.group, new.group_size)
                     totals = self.of_group(group)
-                    for place in range(self.arguments):
-                        totals.replace(place, &old.numbers[place], &new.numbers[place])
-                    changed[group] = None
+                    if totals.replace(old.numbers, new.numbers, not (is_behind and totals.is_refilled)):
+                        changed[group] = None
                 else:
                     if is_new:
-                        self.change(&new, 1, changed)
+                        self.change(&new, 1, changed, is_behind)
                     elif has_new:
                         added.append(record)
                     if is_old:
-                        self.change(&old, -1, changed)
+                        self.change(&old, -1, changed, is_behind)
                     elif has_old:
                         removed.append((key, stored[1]))
             state = self.new(self.stored, (1, value, 0, -1, b"", b"")) if has_new else None
             rows[key] = changes[key] = state
 
-    cdef int change(self, const Reading *reading, int times, dict changed) except -1:
-        """Add a record to its group, or remove it with `times` -1."""
+    cdef int change(self, Reading *reading, int times, dict changed, bint is_behind) except -1:
+        """Add a record to its group, or remove it with `times` -1; one behind the others that are being read again."""
         cdef bytes group = PyBytes_FromStringAndSize(reading.group, reading.group_size)
         cdef Totals totals = self.of_group(group)
-        cdef Py_ssize_t place
-        totals.members += times
-        for place in range(self.arguments):
-            totals.add(place, &reading.numbers[place], times)
+        totals.change(reading.numbers, times, not (is_behind and totals.is_refilled))
         if totals.members == 0 and not self.has_set_aside:
-            del self.groups[group]  # Else `parts` does it: it would begin again as a change.
+            self.forget(group)  # Else `parts` does it: it would begin again as a change.
         changed[group] = None
         return 0
 
@@ -351,9 +316,10 @@ cdef class PlainRecords:
         """Return the totals of a group."""
         cdef Totals totals = self.groups.get(group)
         if totals is None:
-            totals = self.groups[group] = Totals(self.arguments)
+            totals = self.groups[group] = Totals(self.aggregates)
             totals.is_change = self.has_set_aside
             if totals.is_change:
+                totals.log = []
                 self.unsettled.append(group)
         return totals
 

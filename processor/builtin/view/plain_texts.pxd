@@ -1,6 +1,7 @@
 # cython: language_level=3
 """Numbers and keys of plain records in JSON texts, and the bytes of their groups' parts."""
 
+cimport cython
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
@@ -150,6 +151,25 @@ cdef inline char *put_number(char *at, int64_t value) noexcept nogil:
         first -= 1
         digits[first] = b'-'
     return put_bytes(at, &digits[first], NUMBER_BYTES_MAX - first)
+
+
+@cython.cdivision(True)
+cdef inline char *put_decimal(char *at, const Number *number) noexcept nogil:
+    """Write a canonical number that is there; returns the place behind it."""
+    cdef int64_t scale = 1, value = number.value
+    cdef int place
+    if number.decimals == 0:
+        return put_number(at, value)
+    for place in range(number.decimals):
+        scale *= 10
+    if value < 0:
+        at, value = put_bytes(at, b"-", 1), -value
+    at = put_bytes(put_number(at, value // scale), b".", 1)
+    for place in range(number.decimals):
+        scale //= 10
+        at[0] = <char>(ZERO + value // scale % 10)
+        at += 1
+    return at
 
 
 cdef inline char *put_member_key(char *at, text group, Py_ssize_t size) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The views that combine without parsing records: these add up sums and counts for each group and partition first.
+"""The views that combine without parsing records: these have totals of each group and partition first.
 
 There it pays: few parts are sent in place of one for each record, and a record's former state is read as text. In all
 other views that state is parsed and computed again, which costs more than its part where groups are many.

@@ -124,9 +124,9 @@ class AggregateDefinition:
         self.aggregates = tuple(self._aggregates)
         """The calls of aggregate functions; equal ones are one."""
 
-    def new_group(self) -> Group:
-        """Return a group without members."""
-        return Group(self.aggregates)
+    def new_group(self, kept_max: int | None = None) -> Group:
+        """Return a group without members; `kept_max` is that of its extremes, None: as usual."""
+        return Group(self.aggregates, kept_max)
 
     def new_combined_group(self) -> CombinedGroup:
         """Return a group without partial aggregates."""
@@ -134,7 +134,7 @@ class AggregateDefinition:
 
     @property
     def not_combined(self) -> list[str]:
-        """The aggregate functions whose values over parts of a group do not add up, in order."""
+        """The aggregate functions whose values over parts of a group do not combine, in order."""
         return sorted({each.function for each in self.aggregates} - COMBINED)
 
     @property

@@ -7,10 +7,15 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from processor.filter.syntax_tree import Scalar
-from processor.filter.value import is_nan, number
+from processor.filter.value import is_nan, number, scalar
+from processor.record import Value
 
 KEPT_MAX: Final = 512
-"""Most values that are kept of a group; beyond it, half of them, the farther from the extreme, are forgotten."""
+"""Most values that are kept of a group, unless the caller says another number; beyond it, half of them, the farther
+from the extreme, are forgotten."""
+
+LOW_SHARE: Final = 4
+"""An extreme is low when it keeps at most one of so many values that it may keep, and has forgotten others."""
 
 OrderKey: TypeAlias = Any
 """A tuple that Python compares; its last element is the value itself, as text or number of one kind."""
@@ -27,15 +32,17 @@ class Extreme:
     `best` raises `Exhausted`: once in so many removals, the group is read again.
     """
 
-    __slots__ = ("_forgotten", "_is_greatest", "_kept", "_size")
+    __slots__ = ("_forgotten", "_is_greatest", "_kept", "_kept_max", "_size")
 
-    def __init__(self, *, is_greatest: bool) -> None:
+    def __init__(self, *, is_greatest: bool, kept_max: int | None = None) -> None:
         """Begin without values.
 
         Args:
             is_greatest: True for the greatest value, False for the least.
+            kept_max: most values that are kept, at least 2; None: `KEPT_MAX`.
         """
         self._is_greatest = is_greatest
+        self._kept_max = KEPT_MAX if kept_max is None else kept_max
         self._kept: list[OrderKey] = []  # Ascending.
         self._size = 0
         self._forgotten = False
@@ -49,6 +56,11 @@ class Extreme:
         """Number of values in memory."""
         return len(self._kept)
 
+    @property
+    def is_low(self) -> bool:
+        """True if few of the kept values are left, and others were forgotten."""
+        return self._forgotten and len(self._kept) * LOW_SHARE <= self._kept_max
+
     def add(self, key: OrderKey) -> None:
         """Add a value."""
         self._size += 1
@@ -57,12 +69,12 @@ class Extreme:
         if self._forgotten and (not kept or (key < kept[0] if self._is_greatest else key > kept[-1])):
             return
         insort(kept, key)
-        if len(kept) > KEPT_MAX:
+        if len(kept) > self._kept_max:
             self._forgotten = True
             if self._is_greatest:
-                del kept[: KEPT_MAX // 2]
+                del kept[: self._kept_max // 2]
             else:
-                del kept[KEPT_MAX // 2 :]
+                del kept[self._kept_max // 2 :]
 
     def remove(self, key: OrderKey) -> None:
         """Remove a value that was added."""
@@ -71,6 +83,8 @@ class Extreme:
         place = bisect_left(kept, key)
         if place < len(kept) and kept[place] == key:
             del kept[place]
+        if not self._size:
+            self._forgotten = False
 
     def best(self) -> OrderKey | None:
         """Return the extreme; None without values.
@@ -94,20 +108,25 @@ class ExtremeOfValues:
 
     __slots__ = ("_integers", "_is_greatest", "_numbers", "_numeric", "_other_texts", "_texts")
 
-    def __init__(self, *, is_greatest: bool) -> None:
-        """Begin without values; `is_greatest` is True for `MAX`."""
+    def __init__(self, *, is_greatest: bool, kept_max: int | None = None) -> None:
+        """Begin without values; `is_greatest` is True for `MAX`, `kept_max` that of each `Extreme` of one kind."""
         self._is_greatest = is_greatest
-        self._numbers = 0  # How many true numbers.
+        self._numbers = 0  # How many true numbers, or partial aggregates with some.
         # By themselves, as most values are integers, and Python compares two of them in a third of a tuple's time.
-        self._integers = Extreme(is_greatest=is_greatest)
-        self._numeric = Extreme(is_greatest=is_greatest)  # Other numbers, and texts that are numbers.
-        self._texts = Extreme(is_greatest=is_greatest)  # All texts.
-        self._other_texts = Extreme(is_greatest=is_greatest)  # Texts that are no numbers.
+        self._integers = Extreme(is_greatest=is_greatest, kept_max=kept_max)
+        self._numeric = Extreme(is_greatest=is_greatest, kept_max=kept_max)  # Other numbers, and texts that are some.
+        self._texts = Extreme(is_greatest=is_greatest, kept_max=kept_max)  # All texts.
+        self._other_texts = Extreme(is_greatest=is_greatest, kept_max=kept_max)  # Texts that are no numbers.
 
     @property
     def kept(self) -> int:
         """Number of values in memory."""
         return self._integers.kept + self._numeric.kept + self._texts.kept + self._other_texts.kept
+
+    @property
+    def is_low(self) -> bool:
+        """True if few of the kept values of a kind are left, and others were forgotten."""
+        return any(each.is_low for each in (self._integers, self._numeric, self._texts, self._other_texts))
 
     def add(self, value: Scalar) -> None:
         """Add a value that is not NULL."""
@@ -124,6 +143,31 @@ class ExtremeOfValues:
             self._integers.remove(value)
         else:
             self._change(value, -1)
+
+    def partial(self) -> Value:
+        """Return the values that can be the extreme of a group of which these are a part, for `combine`.
+
+        They are 1 if there is a true number, else 0; the best number, or text that is one; the best text; and the best
+        text that is no number. None is a value that is not there, or that another one excludes.
+
+        Raises:
+            Exhausted: one of them is not known any more.
+        """
+        other = self._other_texts.best() if self._is_greatest else None
+        number = self._best_number() if other is None else None
+        text = None if self._numbers else self._texts.best()
+        return [int(self._numbers > 0), *(None if best is None else best[-1] for best in (number, text, other))]
+
+    def combine(self, partial: Value, times: int) -> None:
+        """Add the values of a part of the group, as `partial` returned them; `times` -1 removes them."""
+        has_numbers, best_number, text, other = partial
+        self._numbers += times * has_numbers
+        # JSON has long integers as Decimals.
+        if (value := scalar(best_number)) is not None:
+            self._apply(*self._placed(value), times)
+        for extreme, best in ((self._texts, text), (self._other_texts, other)):
+            if best is not None:
+                self._apply(extreme, (best,), times)
 
     def value(self) -> Scalar:
         """Return the extreme; None without values.
@@ -153,8 +197,7 @@ class ExtremeOfValues:
         near = number(value)
         is_text = isinstance(value, str)
         if near is not None and not is_nan(near):
-            key = (comparable(near), type(value).__name__, str(value), value)
-            self._apply(self._numeric, key, times)
+            self._apply(self._numeric, _number_key(near, value), times)
             if not is_text:
                 self._numbers += times
         if is_text:
@@ -162,12 +205,21 @@ class ExtremeOfValues:
             if near is None:
                 self._apply(self._other_texts, (value,), times)
 
+    def _placed(self, value: Scalar) -> tuple[Extreme, OrderKey]:
+        """Return the extreme to which a number, or a text that is one, belongs, and its key there."""
+        return (self._integers, value) if type(value) is int else (self._numeric, _number_key(number(value), value))
+
     @staticmethod
     def _apply(extreme: Extreme, key: OrderKey, times: int) -> None:
         if times > 0:
             extreme.add(key)
         else:
             extreme.remove(key)
+
+
+def _number_key(near: Scalar, value: Scalar) -> OrderKey:
+    """Return the key of a number, or of a text that is one."""
+    return comparable(near), type(value).__name__, str(value), value
 
 
 def comparable(value: Scalar) -> Scalar:

@@ -21,8 +21,10 @@ Function: TypeAlias = Literal[
 
 FUNCTIONS: Final[frozenset[str]] = frozenset(get_args(Function))
 
-COMBINED: Final[frozenset[str]] = frozenset(("COUNT(*)", "COUNT", "SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP"))
-"""The functions whose values over parts of a group add up to the value over the group."""
+COMBINED: Final[frozenset[str]] = frozenset(
+    ("COUNT(*)", "COUNT", "MAX", "MIN", "SUM", "AVG", "STDDEV_POP", "STDDEV_SAMP")
+)
+"""The functions whose values over parts of a group combine to the value over the group."""
 
 _OF_SQUARES: Final = frozenset(("STDDEV_POP", "STDDEV_SAMP"))
 
@@ -69,11 +71,12 @@ class Group:
 
     __slots__ = ("_calls", "_fixed", "_has_spellings", "_sized", "_spellings", "_states", "_values", "members")
 
-    def __init__(self, aggregates: tuple[Aggregate, ...]) -> None:
+    def __init__(self, aggregates: tuple[Aggregate, ...], kept_max: int | None = None) -> None:
         """Begin without members.
 
         Args:
             aggregates: the calls of the definition.
+            kept_max: most values of each kind that an extreme keeps; None: `KEPT_MAX`.
         """
         self.members = 0
         """Number of members."""
@@ -85,7 +88,7 @@ class Group:
             if function != "COUNT(*)":
                 kind = "moments" if function in _OF_MOMENTS else function
                 if (state := states.get((argument, kind))) is None:
-                    state = states[argument, kind] = _new_state(function, has_squares=argument in spread)
+                    state = states[argument, kind] = _new_state(function, kept_max, has_squares=argument in spread)
             calls.append((function, state))
         self._calls = calls
         self._states = [(argument, state) for (argument, _), state in states.items()]
@@ -143,17 +146,28 @@ class Group:
             raise GroupIncomplete from None
 
     @property
-    def states(self) -> list[tuple[int, Literal["count", "moments"]]]:
-        """The argument and the kind of each value of `partial` behind the members, for functions that add up."""
-        return [(argument, "count" if isinstance(state, _Count) else "moments") for argument, state in self._states]
+    def is_low(self) -> bool:
+        """True if few of the kept values of an extreme are left, and others were forgotten."""
+        return any(state.is_low for state in self._sized)
+
+    @property
+    def states(self) -> list[tuple[int, str]]:
+        """The argument and the kind of each value of `partial` behind the members, for functions that combine."""
+        return [(argument, state.kind) for argument, state in self._states]
 
     def partial(self, place: tuple[int, int, int]) -> Contribution:
         """Return the aggregates of these members as one contribution to a `CombinedGroup`.
 
         Args:
             place: a place for it.
+
+        Raises:
+            GroupIncomplete: build the group again.
         """
-        partials = [state.partial() for _, state in self._states]
+        try:
+            partials = [state.partial() for _, state in self._states]
+        except Exhausted:
+            raise GroupIncomplete from None
         return Contribution(place, self.group_values(), (self.members, *partials))
 
     def _change(self, contribution: Contribution, times: int) -> None:
@@ -191,9 +205,7 @@ class CombinedGroup(Group):
             self._spell(new.group, 1)
             self._spell(old.group, -1)
         for place, (_, state) in enumerate(self._states, 1):
-            if before[place] != after[place]:
-                state.combine(after[place], 1)
-                state.combine(before[place], -1)
+            state.replace_partial(before[place], after[place])
 
     def _change(self, contribution: Contribution, times: int) -> None:
         members, *partials = contribution.arguments
@@ -229,6 +241,9 @@ def _simplicity(values: tuple[Scalar, ...]) -> list[tuple[int, int, str]]:
 class _State(ABC):
     """The state of an aggregate, or of several of the same argument."""
 
+    kind: str = ""
+    """Its name in `Group.states`; empty: it has no partial aggregate."""
+
     @abstractmethod
     def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:
         """Add a value that is not NULL; `times` -1 removes it."""
@@ -240,6 +255,12 @@ class _State(ABC):
     def combine(self, partial: Value, times: int) -> None:
         """Add the values of another state, as `partial` returned it; `times` -1 removes them."""
         raise NotImplementedError(f"{type(self).__name__} has no partial aggregate")
+
+    def replace_partial(self, old: Value, new: Value) -> None:
+        """Remove the values of another state, and add those of the next one."""
+        if old != new:
+            self.combine(new, 1)
+            self.combine(old, -1)
 
     def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
         """Remove a value, and add another one; neither is NULL."""
@@ -259,6 +280,9 @@ class _State(ABC):
 class _KeepingState(_State):
     """The state of an aggregate that keeps values of members, so that its size changes."""
 
+    is_low: bool = False
+    """True if few of the kept values are left, and others were forgotten."""
+
     @property
     @abstractmethod
     def values_kept(self) -> int:
@@ -267,6 +291,8 @@ class _KeepingState(_State):
 
 class _Moments(_State):
     """`SUM`, `AVG` and the standard deviations: of numbers, and of texts that are numbers."""
+
+    kind = "moments"
 
     def __init__(self, *, has_squares: bool) -> None:
         self._moments = Moments(has_squares=has_squares)
@@ -303,6 +329,8 @@ class _Moments(_State):
 
 class _Count(_State):
     """`COUNT` of an argument."""
+
+    kind = "count"
 
     def __init__(self) -> None:
         self._count = 0
@@ -345,12 +373,27 @@ class _Distinct(_KeepingState):
 class _OfValues(_KeepingState):
     """`MIN` or `MAX`."""
 
-    def __init__(self, function: Function) -> None:
-        self._extreme = ExtremeOfValues(is_greatest=function == "MAX")
+    def __init__(self, function: Function, kept_max: int | None) -> None:
+        self.kind = function
+        self._extreme = ExtremeOfValues(is_greatest=function == "MAX", kept_max=kept_max)
 
     @property
     def values_kept(self) -> int:
         return self._extreme.kept
+
+    @property
+    def is_low(self) -> bool:  # type: ignore[override]
+        return self._extreme.is_low
+
+    def partial(self) -> Value:
+        return self._extreme.partial()
+
+    def combine(self, partial: Value, times: int) -> None:
+        self._extreme.combine(partial, times)
+
+    def replace_partial(self, old: Value, new: Value) -> None:
+        self.combine(new, 1)  # Equal ones too: 1 and 1.0 are written apart.
+        self.combine(old, -1)
 
     def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
         (self._extreme.add if times > 0 else self._extreme.remove)(value)
@@ -382,14 +425,14 @@ class _OfPlaces(_KeepingState):
         return None if best is None else best[1]
 
 
-def _new_state(function: Function, *, has_squares: bool) -> _State:
+def _new_state(function: Function, kept_max: int | None, *, has_squares: bool) -> _State:
     match function:
         case "COUNT":
             return _Count()
         case "COUNT_DISTINCT":
             return _Distinct()
         case "MIN" | "MAX":
-            return _OfValues(function)
+            return _OfValues(function, kept_max)
         case "FIRST" | "LAST":
             return _OfPlaces(function)
         case _:

@@ -10,6 +10,7 @@ from processor.builtin.view.join import ViewJoin
 from processor.builtin.view.split import ViewSplit
 from processor.builtin.view.stage_output import RIGHT
 from processor.filter.aggregate import AggregateDefinition
+from processor.filter.aggregate.extremes import Extreme
 from processor.filter.aggregate.moments import Moments
 from processor.wire.view_parts import member_key
 
@@ -70,6 +71,16 @@ def no_row_is_deleted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AggregateDefinition, "row", lambda self, group: real(self, group) or {"customer": None})
 
 
+def removed_extreme_stays(patch: pytest.MonkeyPatch) -> None:
+    """A value that leaves its group stays among those nearest to the extreme."""
+    patch.setattr(Extreme, "remove", lambda self, key: None)
+
+
+def forgotten_values_are_none(patch: pytest.MonkeyPatch) -> None:
+    """An extreme of which all nearest values have left, and others were forgotten, is NULL."""
+    patch.setattr(Extreme, "best", lambda self: self._kept[-1 if self._is_greatest else 0] if self._kept else None)
+
+
 def stale_answer_applied(patch: pytest.MonkeyPatch) -> None:
     """The answers about a record have one key for all its join keys, so that the last to arrive counts."""
 
@@ -86,6 +97,9 @@ OF_GROUPS: dict[str, Inject] = {
     for bug in (difference_instead_of_state, old_group_not_left, tombstone_not_sent, float_sum, no_row_is_deleted)
 }
 """Faults in views with groups."""
+
+OF_EXTREMES: dict[str, Inject] = {bug.__name__: bug for bug in (removed_extreme_stays, forgotten_values_are_none)}
+"""Faults in combined extremes."""
 
 OF_JOINS: dict[str, Inject] = {"stale_answer_applied": stale_answer_applied}
 """Faults in joins."""

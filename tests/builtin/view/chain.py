@@ -63,18 +63,20 @@ class AggregateChain:
         return sow
 
     def run_splits(self) -> None:
-        """Let the first stage read, and commit it."""
+        """Let the first stage read, and commit it; once more, as the first flush may find that it has to read again."""
         for split in self.splits:
             split.feed()
-            split.advance_time(1)
-            split.commit()
+            for ms in (1, 0):
+                split.advance_time(ms)
+                split.commit()
 
     def run_aggregates(self) -> None:
-        """Let the second stage read, and commit it."""
+        """Let the second stage read, and commit it; once more, as the first flush may find groups to build."""
         for aggregate in self.aggregates:
             aggregate.feed()
-            aggregate.advance_time(1)
-            aggregate.commit()
+            for ms in (1, 0):
+                aggregate.advance_time(ms)
+                aggregate.commit()
 
     def run(self) -> None:
         """Let both stages read everything."""

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.builtin.view import aggregate as aggregate_stage
+from processor.builtin.view import partial_aggregate
 from processor.builtin.view.start_pass import forget_process
 from processor.config import TopicConfig
+from processor.filter.aggregate import extremes
 from processor.testing import ProcessorTestDriver
 from tests.builtin.view.chain import AggregateChain
-from tests.builtin.view.oracle import FIELDS, HAVING, Duck, Sow, difference, python_rows
+from tests.builtin.view.oracle import FIELDS, HAVING, Duck, Sow, as_written, difference, python_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,6 +56,8 @@ def parsed(chain: AggregateChain) -> dict[str, dict[str, Any]]:
 class History:
     """A chain and what it was given; one step appends records, runs stages, and may crash or roll back one."""
 
+    keys, changes_max = 12, 6  # Of records, and those of one step.
+
     def __init__(self, seed: int, duck: Duck | None = None, chain: AggregateChain | None = None) -> None:
         self.rng = rng = random.Random(seed)
         self.view = self._random_view()
@@ -62,8 +71,8 @@ class History:
     def step(self) -> str:
         """Take a step; returns the first difference from the oracles, empty if there is none."""
         rng, chain = self.rng, self.chain
-        for _ in range(rng.randint(1, 6)):
-            number = rng.randrange(12)
+        for _ in range(rng.randint(1, self.changes_max)):
+            number = rng.randrange(self.keys)
             chain.now_ms += rng.choice((0, 0, 1, 50))
             self._change(f"k{number}", number % 2)
         self._disturb()
@@ -83,7 +92,8 @@ class History:
 
     def _of_view(self, rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """Return the rows and fields of the view among those of an oracle."""
-        return rows
+        names = {"customer", *(path[1:] for path in self.view["fields"])}
+        return {key: {name: value for name, value in row.items() if name in names} for key, row in rows.items()}
 
     def _change(self, key: str, partition: int) -> None:
         """Append a record of a key, or its tombstone."""
@@ -119,7 +129,7 @@ class History:
             for sow in split.input[: as_of.get(f"orders.sow/{partition}", 0)]:
                 record = None if sow.value is None else json.loads(sow.value)
                 last[sow.key] = Sow(partition, sow.offset, sow.timestamp_ms, record)
-        return python_rows(last.values(), has_having="having" in self.view)
+        return self._of_view(python_rows(last.values(), has_having="having" in self.view))
 
     def _disturb(self) -> None:
         """Crash or roll back a stage, before or after it has read what waits."""
@@ -170,13 +180,92 @@ class PartialHistory(History):
         self._note(key, partition, self.chain.put(partition, key, record), record)
 
     def _of_view(self, rows: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        names = {"customer", *(path[1:] for path in self.view["fields"])}
         least = 2 if "having" in self.view else 1
-        return {
-            key: {name: value for name, value in row.items() if name in names}
-            for key, row in rows.items()
-            if row["orders"] >= least
-        }
+        return super()._of_view({key: row for key, row in rows.items() if row["orders"] >= least})
+
+
+_PLAIN = (0, 1, 2, 3, 4, 10, -5, 1.0, 1.5, 2.0, 123.25, -1.5, 10**17, None)
+_MIXED = (*_PLAIN, "1", "1.0", "-3", "1e2", "tea", "zoo", True, False, -0.0, 0.1, -0.7, 10**18, 1e18, "", [3, "x"], {})
+
+
+class ExtremesHistory(PartialHistory):
+    """Combined `MIN` and `MAX`, of plain numbers or of values of any kind, with few values and groups in memory.
+
+    In a third of the histories nothing is compiled.
+    """
+
+    keys, changes_max = 24, 20
+
+    def __init__(self, seed: int) -> None:
+        rng = random.Random(f"limits {seed}")
+        self._limits = {
+            "_KEPT_MAX": rng.choice((2, 2, 3, 512)), "_GROUPS_MAX": rng.choice((0, 1, 100_000)),
+            "_ROOM_MAX": rng.choice((0, 2_000_000)), "_PIECE": rng.choice((1, 2, 2_000)),
+        }  # fmt: skip
+        self.is_compiled = rng.random() < 2 / 3
+        """True if plain records are read by compiled functions, where there are some."""
+        self._values = rng.choice((_PLAIN, _PLAIN, _MIXED))
+        self.refills = 0
+        """How often all records were read again."""
+        with self._limited():
+            super().__init__(seed)
+
+    def step(self) -> str:
+        """Take a step with the limits of this history; returns what `History.step` does."""
+        with self._limited():
+            return super().step()
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Have the limits of this history meanwhile."""
+        real = partial_aggregate.ViewPartialAggregate._refill_some
+
+        def refill(stage: partial_aggregate.ViewPartialAggregate) -> None:
+            self.refills += not stage._is_refilling
+            real(stage)
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self._limits.items():
+                patch.setattr(partial_aggregate, name, value)
+            patch.setattr(extremes, "KEPT_MAX", self._limits["_KEPT_MAX"])
+            for module in (partial_aggregate, aggregate_stage):
+                patch.setattr(module, "has_compiled", self.is_compiled and module.has_compiled)
+            patch.setattr(partial_aggregate.ViewPartialAggregate, "_refill_some", refill)
+            yield
+
+    def _random_view(self) -> dict[str, Any]:
+        fields = {path: FIELDS[path] for path in ("/orders", "/priced", "/qty", "/low", "/high", "/least")}
+        fields |= {"/small": "MIN(/mixed)", "/large": "MAX(/mixed)"}
+        for path in self.rng.sample([*fields][1:], self.rng.choice((0, 2, 4))):
+            del fields[path]
+        having = self.rng.choice(({}, {"having": "/orders > 1"}))
+        view = VIEW | {"fields": fields, "partial_aggregation": True, "as_of": False} | having
+        if self.rng.random() < 3 / 4:
+            del view["filter"]
+        return view
+
+    def _change(self, key: str, partition: int) -> None:
+        rng = self.rng
+        record = random_record(rng, key)
+        if record is not None:
+            names = ("customer", "qty", "px", "mixed")
+            record |= dict(zip(names, (rng.choice(("ann", "ann", "bob")), *rng.choices(_PLAIN, k=2), 0), strict=True))
+            record["mixed"] = rng.choice(self._values)
+            if not self.view.get("filter"):
+                record["state"] = "new"
+            if self._values is _PLAIN and rng.random() < 0.9:
+                record.pop("name", None)
+        self._note(key, partition, self.chain.put(partition, key, record), record)
+
+    def _disturb(self) -> None:
+        """Let the first stage also work a little at a time, so that records come while others are read again."""
+        super()._disturb()
+        for split in self.chain.splits:
+            while self.rng.random() < 0.8:
+                split.feed(self.rng.choice((0, 1, 2)))
+                split.advance_time(1, punctuations_max=1)
+                if self.rng.random() < 0.6:
+                    split.commit()
 
 
 class PlainHistory(PartialHistory):
@@ -245,7 +334,8 @@ def _law(chain: AggregateChain) -> str:
                 del held[key]
                 continue
             body = json.loads(delta.value or b"", parse_float=Decimal)  # Sums are exact: two may be one float.
-            if kind != b"insert" and all(held[key].get(name, held) == value for name, value in body.items()):
+            former = {name: as_written(value) for name, value in held.get(key, {}).items()}
+            if kind != b"insert" and all(former.get(name) == as_written(value) for name, value in body.items()):
                 return f"an update of {key!r} changes nothing: {body}"
             held.setdefault(key, {}).update(body)
             for pointer in json.loads(headers.get("removed") or b"[]"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -38,6 +39,45 @@ class Sow(NamedTuple):
     record: dict[str, Any] | None
 
 
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+class Written(NamedTuple):
+    """A value that a row must have in this spelling: 1, 1.0 and true are three."""
+
+    kind: str
+    text: str
+
+
+def as_written(value: Any) -> Written:
+    """The spelling of a value of a row, or of a record; numbers with fractions are Decimals in rows."""
+    value = Decimal(repr(value)) if isinstance(value, float) else value
+    return Written(type(value).__name__, str(value))
+
+
+def extreme_of(values: Iterable[Any], best: Callable[..., Any]) -> Any:
+    """`MIN` or `MAX` of the values of records, in any mixture; None of nothing.
+
+    Args:
+        values: as in the records.
+        best: `min` or `max`.
+    """
+    scalars = [value[0] if isinstance(value, list) else value for value in values]
+    scalars = [value for value in scalars if value is not None and value != "" and not isinstance(value, dict)]
+    texts = [value for value in scalars if isinstance(value, str)]
+    if len(texts) == len(scalars):
+        return best(texts, default=None)
+    words = [text for text in texts if not _NUMBER.fullmatch(text)]
+    if best is max and words:
+        return max(words)
+
+    def order(value: Any) -> tuple[Fraction, str, str]:
+        text = str(int(value)) if isinstance(value, bool) else repr(value) if isinstance(value, float) else str(value)
+        return Fraction(text), type(value).__name__, str(value)
+
+    return best([value for value in scalars if not isinstance(value, str) or _NUMBER.fullmatch(value)], key=order)
+
+
 def python_rows(records: Iterable[Sow], *, has_having: bool = False) -> dict[str, dict[str, Any]]:
     """The rows of the last records of all keys: those whose state is `new`, by customer, and if asked by `HAVING`."""
     groups: dict[str, list[Sow]] = {}
@@ -71,6 +111,8 @@ def _row(members: list[Sow]) -> dict[str, Any]:
         "first": names[0] if names else None,
         "last": names[-1] if names else None,
         "least": min(names, default=None),
+        "small": as_written(extreme_of([row.get("mixed") for row in rows], min)),
+        "large": as_written(extreme_of([row.get("mixed") for row in rows], max)),
     }
 
 
@@ -145,6 +187,8 @@ def difference(rows: dict[str, dict[str, Any]], expected: dict[str, dict[str, An
 
 
 def _same(value: Any, wanted: Any, *, is_about: bool) -> bool:
+    if isinstance(wanted, Written):
+        return as_written(value) == wanted
     if value is None or wanted is None or isinstance(wanted, str):
         return bool(value == wanted)
     if isinstance(wanted, float):

@@ -10,9 +10,9 @@ from processor.builtin.view.start_pass import forget_process
 from processor.codec import load_codec
 from processor.errors import ConfigurationError
 from processor.hosting import record_writer
-from tests.builtin.view.bugs import OF_GROUPS, OF_JOINS
+from tests.builtin.view.bugs import OF_EXTREMES, OF_GROUPS, OF_JOINS
 from tests.builtin.view.chain import AggregateChain, projection
-from tests.builtin.view.histories import History, MergedHistory, PlainHistory
+from tests.builtin.view.histories import ExtremesHistory, History, MergedHistory, PlainHistory
 from tests.builtin.view.join_chain import (
     BroadcastHistory,
     JoinHistory,
@@ -213,6 +213,13 @@ def test_fault_of_groups_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> 
     """A fault in a stage of a view with groups makes a history differ from its oracle."""
     OF_GROUPS[bug](monkeypatch)
     assert any(_is_found(History(seed)) for seed in range(SEEDS))
+
+
+@pytest.mark.parametrize("bug", OF_EXTREMES)
+def test_fault_of_extremes_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault in the least and greatest values of a combined view makes a history differ from its oracle."""
+    OF_EXTREMES[bug](monkeypatch)
+    assert any(_is_found(ExtremesHistory(seed)) for seed in range(SEEDS))
 
 
 @pytest.mark.parametrize("bug", OF_JOINS)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from processor.trial.broker import EmbeddedBroker
-from tests.builtin.view.bugs import OF_GROUPS, OF_JOINS
-from tests.builtin.view.histories import History
+from tests.builtin.view.bugs import OF_EXTREMES, OF_GROUPS, OF_JOINS
+from tests.builtin.view.histories import ExtremesHistory, History
 from tests.builtin.view.join_chain import JoinHistory
 from tests.programs.views.benchmark import PARTS, RATIOS, Benchmark
 from tests.programs.views.kills import kills
@@ -92,7 +92,7 @@ def main() -> int:
 def injected(count: int) -> int:
     """Inject each fault; returns 1 if one is not found."""
     missed = []
-    for bugs, kind in ((OF_GROUPS, History), (OF_JOINS, JoinHistory)):
+    for bugs, kind in ((OF_GROUPS, History), (OF_EXTREMES, ExtremesHistory), (OF_JOINS, JoinHistory)):
         for name, inject in bugs.items():
             with pytest.MonkeyPatch.context() as patch:
                 inject(patch)

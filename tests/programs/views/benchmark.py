@@ -285,9 +285,7 @@ class Benchmark:
             section["join"] = [{"topic": lookup, "on": {"/group": "/id"}}]
             section["join_method"] = self._join_method
         else:
-            section["group_by"] = ["/group"]
-        if kind == "sums":
-            section |= self._settings
+            section |= {"group_by": ["/group"]} | self._settings
         world = World(
             self._bootstrap, self._directory, name, others=others, sections={"views": {view: section}},
             runtime=_RUNTIME, partitions=4,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 
-from tests.builtin.view.histories import History, MergedHistory, PartialHistory, PlainHistory
+from tests.builtin.view.histories import ExtremesHistory, History, MergedHistory, PartialHistory, PlainHistory
 from tests.builtin.view.join_chain import (
     BroadcastHistory,
     JoinHistory,
@@ -74,5 +74,6 @@ def _of(seed: int, number: int, duck: Duck) -> Iterator[History | JoinHistory]:
     if is_one_of_few:
         yield PlainHistory(seed + number, duck)
         yield PartialHistory(seed + number, duck)
+        yield ExtremesHistory(seed + number)
         for kind in (JoinHistory, SameKeyHistory, BroadcastHistory, PlainJoinHistory, PlainBroadcastHistory):
             yield kind(seed + number)

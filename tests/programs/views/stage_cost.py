@@ -45,7 +45,7 @@ def stage_costs(
         keys: the number of records' keys, each of which has a record before.
         groups: the number of groups, or of partners.
         commit_records: input records of one transaction.
-        is_combined: whether a view of sums combines, or sends a part for each record.
+        is_combined: whether a view with groups combines, or sends a part for each record.
         join_method: of a join.
     """
     stages = _join(groups, join_method) if kind == "join" else _groups(kind, is_combined=is_combined)
@@ -71,9 +71,7 @@ def stage_costs(
 
 def _groups(kind: str, *, is_combined: bool) -> Stages:
     """Make the stages of a view with groups, by name, in the order in which they run."""
-    settings: dict[str, Any] = {"group_by": ["/group"], "fields": KINDS[kind]}
-    if kind == "sums":
-        settings["partial_aggregation"] = is_combined
+    settings = {"group_by": ["/group"], "fields": KINDS[kind], "partial_aggregation": is_combined}
     chain = AggregateChain(settings, inputs=_PARTITIONS, partitions=_PARTITIONS, checks_state=False)
     return {"first": chain.splits, "second": chain.aggregates}
 
