@@ -18,6 +18,7 @@ from spark_integration.cli.pipeline_file import (
     pipeline_session,
     pipeline_settings,
     place,
+    refuse_interrupted,
     stop_event,
 )
 
@@ -43,16 +44,17 @@ def merge(topic: TopicArgument, config: PipelineFile = None, once: Once = False)
     is_moved = current_fence(topic, pipeline.topics, pipeline.spark_kafka()).is_up
     with pipeline_session(pipeline, f"sowstream-spark merge {topic}", stop) as session:
         if is_moved:
-            run_moved_merge(pipeline, topic, session, stop, once=once)
-            return
-        with metrics_server(pipeline, is_merge=True) as monitor, live_jobs(monitor) as watch:
-            run_jobs(pipeline, [job], session, once=once, stop=stop, monitor=monitor, watch=watch)
+            is_complete = run_moved_merge(pipeline, topic, session, stop, once=once)
+        else:
+            with metrics_server(pipeline, is_merge=True) as monitor, live_jobs(monitor) as watch:
+                is_complete = run_jobs(pipeline, [job], session, once=once, stop=stop, monitor=monitor, watch=watch)
+    refuse_interrupted(once=once, is_complete=is_complete)
 
 
 def run_moved_merge(
     pipeline: PipelineSettings, topic: str, session: SparkSession, stop: Event, *, once: bool = False
-) -> None:
-    """Merge a topic in the checkpoint of `takeover`, with metrics, until `handback` or `stop`."""
+) -> bool:
+    """Merge a topic in the checkpoint of `takeover`, with metrics, until `handback` or `stop`; see `run_merge`."""
     from spark_integration.cli.live_jobs import metrics_server  # noqa: PLC0415 - slow
     from spark_integration.merge.moves.merge_query import merge_name  # noqa: PLC0415
     from spark_integration.merge.moves.run_merge import run_merge  # noqa: PLC0415
@@ -60,7 +62,7 @@ def run_moved_merge(
     with metrics_server(pipeline, is_merge=True) as monitor:
         monitor.watch(merge_name(topic), session)
         monitor.set_state(merge_name(topic), "running")
-        run_merge(session, topic, config=pipeline.topics, options=pipeline.spark_kafka(), stop=stop, once=once)
+        return run_merge(session, topic, config=pipeline.topics, options=pipeline.spark_kafka(), stop=stop, once=once)
 
 
 def merge_job(topic: str) -> PipelineJob:

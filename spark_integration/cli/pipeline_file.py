@@ -32,6 +32,7 @@ Once: TypeAlias = Annotated[bool, typer.Option("--once", help="Process the input
 TopicArgument: TypeAlias = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of the settings.")]
 _LOOK_S: Final = 0.1
 """Time between two looks whether a stop is requested while Spark starts."""
+_INTERRUPTED: Final = 130
 
 
 def pipeline_settings(path: Path | None) -> PipelineSettings:
@@ -132,6 +133,19 @@ def stop_event() -> threading.Event:
         # On a thread of its own: a signal may arrive while this one has the lock of the event, as in `wait`.
         signal.signal(number, lambda *_: start_new_thread(stop.set, ()))
     return stop
+
+
+def refuse_interrupted(*, once: bool, is_complete: bool) -> None:
+    """End with another exit code than 0 if a signal has ended a run before it had processed its input.
+
+    Without `once`, a run has no other end than a signal.
+
+    Raises:
+        Exit: with the code of an interrupted command.
+    """
+    if once and not is_complete:
+        inform("Interrupted: some of the input is not processed. The next run goes on there.")
+        raise typer.Exit(_INTERRUPTED)
 
 
 Timeout: TypeAlias = Annotated[

@@ -19,6 +19,7 @@ from spark_integration.cli.pipeline_file import (
     PipelineFile,
     pipeline_session,
     pipeline_settings,
+    refuse_interrupted,
     stop_event,
 )
 
@@ -34,7 +35,7 @@ def run(
     """Run jobs, all in one Spark session, until SIGTERM or Ctrl-C; the running micro-batches end first.
 
     What `check` finds is checked before. A job that is started again goes on where it ended. A job that fails is tried
-    again, and the others go on; the exit code is 1 if one has failed at the end.
+    again, and the others go on; the exit code is 1 if one has failed at the end, and 130 if a signal ended `--once`.
     """
     stop = stop_event()
     pipeline = pipeline_settings(config)
@@ -48,7 +49,8 @@ def run(
         metrics_server(pipeline) as monitor,
         live_jobs(monitor) as watch,
     ):
-        run_jobs(pipeline, chosen, session, once=once, stop=stop, monitor=monitor, watch=watch)
+        is_complete = run_jobs(pipeline, chosen, session, once=once, stop=stop, monitor=monitor, watch=watch)
+    refuse_interrupted(once=once, is_complete=is_complete)
 
 
 _COLUMNS: Final = (

@@ -38,7 +38,7 @@ def run_jobs(
     stop: Event,
     monitor: Monitor | None = None,
     watch: Watch | None = None,
-) -> None:
+) -> bool:
     """Run jobs until they end or `stop` is set; then each running micro-batch ends first.
 
     A job that fails is tried again, see `JobRun`, and the others go on.
@@ -51,6 +51,9 @@ def run_jobs(
         stop: set by a signal.
         monitor: watches the jobs.
         watch: called several times a second.
+
+    Returns:
+        True if all jobs have ended by themselves, false if `stop` has ended one.
 
     Raises:
         ConfigurationError: the settings of a job do not fit, or the session is one of Spark Connect.
@@ -65,14 +68,15 @@ def run_jobs(
             divide_shuffles(own)
         runs.append(JobRun(pipeline, job, own, monitor, once=once))
     with kept_alive([run.claim for run in runs]):
-        _run(runs, stop, watch)
+        is_complete = _run(runs, stop, watch)
     failures = {run.name: run.failure for run in runs if run.failure is not None}
     if failures:
         raise _error_of(failures, len(runs))
+    return is_complete
 
 
-def _run(runs: Sequence[JobRun], stop: Event, watch: Watch | None) -> None:
-    """Make the steps of all jobs, and end them together."""
+def _run(runs: Sequence[JobRun], stop: Event, watch: Watch | None) -> bool:
+    """Make the steps of all jobs, and end them together; returns true if they had ended by themselves."""
     try:
         for run in runs:
             run.begin()
@@ -82,6 +86,7 @@ def _run(runs: Sequence[JobRun], stop: Event, watch: Watch | None) -> None:
             for run in runs:
                 if not stop.is_set():
                     run.look()
+        return all(run.is_over for run in runs)
     finally:
         for run in runs:
             run.drain()

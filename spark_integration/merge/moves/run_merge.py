@@ -44,7 +44,7 @@ def run_merge(
     stop: threading.Event | None = None,
     once: bool = False,
     session_timeout_s: float = SESSION_TIMEOUT_S,
-) -> None:
+) -> bool:
     """Merge a topic on Spark, after `takeover`, until `handback` or `stop`; the query goes on in its checkpoint.
 
     Args:
@@ -56,6 +56,9 @@ def run_merge(
         stop: ends the query after its micro-batch.
         once: process the input that exists now, and end; acks of the last micro-batch wait for the next call.
         session_timeout_s: time until a dead process counts as gone.
+
+    Returns:
+        True if it has ended by itself, false if `stop` has ended it.
 
     Raises:
         ConfigurationError: the workers merge this topic, or another process does on Spark.
@@ -89,10 +92,12 @@ def run_merge(
                 refuse_failed(query, topic)
                 if not query.isActive:
                     break
+            has_ended = not (stop.is_set() and query.isActive)
         finally:
             _stop_after_batch(query)
             following.close()
         refuse_failed(query, topic)
+    return has_ended
 
 
 def _refuse_phase(spark: SparkSession, topic: str, fence: Fence) -> None:

@@ -74,9 +74,9 @@ class Run:
         self.wait(is_open)
         return self.status(job).planned
 
-    def end(self) -> None:
-        """Wait for a good end."""
-        assert self.process.wait(PATIENCE_S) == 0, self.log()
+    def end(self, code=0) -> None:
+        """Wait for the end with an exit code."""
+        assert self.process.wait(PATIENCE_S) == code, self.log()
 
     def kill(self) -> None:
         """Kill all processes at once, as a power cut would."""
@@ -173,15 +173,19 @@ def test_outputs_killed_within_batches_equal_their_topics(pipeline, spark, rando
     assert versions_of(read_versions(spark, str(pipeline.home / "history")).collect()) == folded(world)
 
 
-def test_sigterm_lets_the_running_batch_end(pipeline) -> None:
-    """After SIGTERM within a batch that batch is committed, no other has begun, and the exit code is 0."""
+@pytest.mark.parametrize("once", [False, True], ids=["endless", "once"])
+def test_sigterm_lets_the_running_batch_end(pipeline, once) -> None:
+    """After SIGTERM within a batch that batch is committed, no other has begun, and the exit code is 0.
+
+    With `--once` it is 130, as not all input is processed.
+    """
     world = pipeline.world
     _write(pipeline, feed={"job": "ingest", "from": {"path": "incoming", "options": {"maxFilesPerTrigger": 1}},
                            "topic": world.name, "writers": 2, "every": "0s"})  # fmt: skip
     rows = 2_000
     for index in range(30):
         pipeline.drop(f"{index}.json", *({"id": n, "n": n} for n in range(rows)))
-    run = Run(pipeline)
+    run = Run(pipeline, *["--once"] * once)
     reader = Consumer({"bootstrap.servers": world.bootstrap, "group.id": world.name})
     places = [TopicPartition(f"{world.name}.publish", number) for number in range(4)]
 
@@ -193,7 +197,7 @@ def test_sigterm_lets_the_running_batch_end(pipeline) -> None:
         run.wait(lambda: published() > rows)
         begun = (published() - 1) // rows
         run.process.send_signal(signal.SIGTERM)
-        run.end()
+        run.end(130 if once else 0)
     finally:
         reader.close()
         if run.process.poll() is None:
