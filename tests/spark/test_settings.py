@@ -5,6 +5,7 @@ import json
 import pkgutil
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -166,6 +167,25 @@ def test_java_that_does_not_run_is_named(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigurationError, match=rf"{tmp_path}/bin/java does not run: .*; install Java 17 or 21"):
         require_java()
+
+
+def test_java_is_known_by_the_file_next_to_it(monkeypatch, tmp_path) -> None:
+    """The version and the modules are those of the file `release`; where it is broken, Java itself is asked."""
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho java.base@21.0.1; echo jdk.incubator.vector@21.0.1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    for text, problem in {
+        'JAVA_VERSION="17.0.15"\nMODULES="java.base jdk.incubator.vector"\n': None,
+        'JAVA_VERSION="11.0.2"\nMODULES="java.base jdk.incubator.vector"\n': "does not run on Java 11 ",
+        'JAVA_VERSION="17"\nMODULES="java.base"\n': "lacks the module",
+        'JAVA_VERSION="11.0.2"\n': None,
+        "": None,
+    }.items():
+        (tmp_path / "release").write_text(text)
+        with nullcontext() if problem is None else pytest.raises(NoJava, match=problem):
+            require_java()
 
 
 def test_java_that_does_not_answer_is_no_missing_java(monkeypatch, tmp_path) -> None:
