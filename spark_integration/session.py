@@ -49,7 +49,7 @@ def require_java() -> None:
 
 
 def _described(java: str) -> tuple[str, Collection[str]] | None:
-    """The version and the modules of a Java by the file next to it, as its own answer takes half a second.
+    """The version and the modules of a Java by the file next to it, as its own answer is a start of it.
 
     None: there is no such file, or it has not both.
     """

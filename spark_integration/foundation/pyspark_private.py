@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -174,6 +175,63 @@ def sql_problem(jvm: Any, text: str, *, is_query: bool) -> str | None:
         message = str(error) if java is None else str(java.getMessage())
         return message.partition("JVM stacktrace:")[0].strip()
     return None
+
+
+class SqlAnalyzer:
+    """Spark's analyzer over a catalog without tables, which needs no session."""
+
+    def __init__(self, jvm: Any, settings: Mapping[str, str]) -> None:
+        """Create it with the settings of a session.
+
+        Args:
+            jvm: a JVM with Spark's classes.
+            settings: Spark's settings; those that do not begin with `spark.sql.` are left out.
+
+        Raises:
+            Py4JError: Spark's classes are others, or their methods are.
+            TypeError: the same; py4j takes a class that is missing for a package.
+        """
+        self._jvm = jvm
+        spark = jvm.org.apache.spark
+        conf = spark.sql.internal.SQLConf.get()
+        for name, value in settings.items():
+            if name.startswith("spark.sql."):
+                with suppress(Py4JJavaError):  # A setting that Spark refuses is found by the run.
+                    conf.setConfString(name, value)
+        self._parser = spark.sql.execution.SparkSqlParser()
+        catalyst = spark.sql.catalyst
+        tables = catalyst.catalog.InMemoryCatalog(
+            spark.SparkConf(False), jvm.org.apache.hadoop.conf.Configuration(False)
+        )
+        of = "org.apache.spark.sql.catalyst.analysis.{}FunctionRegistry$"
+        classes = [jvm.java.lang.Class.forName(of.format(kind)) for kind in ("", "Table")]
+        self._functions = [each.getField("MODULE$").get(None).builtin() for each in classes]
+        catalog = catalyst.catalog.SessionCatalog(tables, *self._functions)
+        session = spark.sql.execution.datasources.v2.V2SessionCatalog(catalog)
+        self._analyzer = catalyst.analysis.Analyzer(spark.sql.connector.catalog.CatalogManager(session, catalog))
+
+    def columns(self, query: str, views: Mapping[str, str]) -> list[str]:
+        """The names of the columns of a query's result.
+
+        Args:
+            query: a query that the parser can read.
+            views: the tables that it can use, by name in quotes, each as a query.
+
+        Raises:
+            Py4JJavaError: the query does not fit; its `java_exception` is an `AnalysisException`.
+            Py4JError: a plan has other methods.
+        """
+        tables = ", ".join(f"{name} AS ({view})" for name, view in views.items())
+        around = self._parser.parsePlan(f"WITH {tables} SELECT 1")
+        plans = self._jvm.java.util.Collections.singletonList(self._parser.parsePlan(query))
+        plan = around.withNewChildren(self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(plans).toSeq())
+        analyzed = self._analyzer.execute(plan)
+        self._analyzer.checkAnalysis(analyzed)
+        return list(analyzed.schema().fieldNames())
+
+    def functions(self) -> list[str]:
+        """The names of Spark's own functions."""
+        return [name for known in self._functions for name in str(known.listFunction().mkString(" ")).split()]
 
 
 def default_file_system(spark: SparkSession, purpose: str) -> str:

@@ -17,6 +17,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_integration
@@ -96,6 +97,25 @@ def test_a_session_has_its_names(spark, tmp_path: Path) -> None:
     assert not private.is_remote(spark)
     assert private.micro_batch(spark) is None
     assert private.start_jvm({})["spark.master"] == spark.sparkContext.master, "the JVM runs already"
+
+
+@pytest.mark.spark
+def test_the_analyzer_without_a_session_has_its_names(spark) -> None:
+    """Java has the classes, constructors and methods by which `check` finds names in SQL; it would leave others out."""
+    assert spark
+    analyzer = private.SqlAnalyzer(private.running_jvm(), {})
+    views = {"t": "SELECT CAST(NULL AS STRING) AS a, 1 AS b"}
+    assert analyzer.columns("SELECT a, sum(b) AS n FROM t GROUP BY a", views) == ["a", "n"]
+    assert {"sum", "explode", "range"} <= {*analyzer.functions()}
+    wrong = {
+        "c FROM t": "UNRESOLVED_COLUMN.",
+        "a FROM u": "TABLE_OR_VIEW_NOT_FOUND",
+        "f(b) FROM t": "UNRESOLVED_ROUTINE",
+    }
+    for rest, condition in wrong.items():
+        with pytest.raises(AnalysisException) as error:
+            analyzer.columns(f"SELECT {rest}", views)
+        assert str(error.value.getCondition()).startswith(condition)
 
 
 @pytest.mark.spark

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -26,9 +28,10 @@ from spark_integration.foundation.small_files import LocalFiles
 from spark_integration.pipeline.driver_claim import DriverClaim
 from spark_integration.pipeline.offline_check import ddl_problem
 from spark_integration.pipeline.pipeline_settings import PipelineSettings
-from spark_integration.pipeline.sql_check import sql_of, sql_problems
+from spark_integration.pipeline.sql_check import sql_of, sql_problems, starting_jvm
 from spark_integration.session import parser_jvm
 from tests.endtoend.world import World
+from tests.waiting import until
 
 WRONG = """\
 jobs:
@@ -197,6 +200,19 @@ def test_a_check_without_kafka_says_so(tmp_path, capsys, monkeypatch) -> None:
     assert re.search(r"jobs\.sums\.sql: .*PARSE_SYNTAX_ERROR", out)
 
 
+@pytest.mark.spark
+def test_a_jvm_that_is_not_needed_ends_without_a_word(caplog) -> None:
+    """A block that ends while the analyzer's classes are loaded ends its JVM; the broken call is in no log."""
+    others = {*psutil.Process().children()}
+    with caplog.at_level(logging.DEBUG), starting_jvm():
+        (jvm,) = {*psutil.Process().children()} - others
+        until(lambda: [one for one in jvm.net_connections("tcp") if one.status == "ESTABLISHED"], "a call of the JVM")
+    assert not jvm.is_running()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    logging.getLogger("sowstream.spark").error("later lines are logged")
+    assert caplog.records[-1].message == "later lines are logged"
+
+
 COLUMNS = "id LONG, item STRING NOT NULL COMMENT 'its name', qty LONG, tags ARRAY<STRUCT<name: STRING>>"
 QUERIES = {
     "SELECT item, sum(qty) AS qty FROM orders GROUP BY item": None,
@@ -206,6 +222,11 @@ QUERIES = {
     "SELECT item FROM lake.db.other JOIN orders USING (id)": None,
     "SELECT item FROM ordrs": "there is no table 'ordrs'; did you mean 'orders'?",
     "SELECT item FROM orders WHERE id IN (SELECT id FROM oders)": "there is no table 'oders'; did you mean 'orders'?",
+    "SELECT item, sume(qty) AS qty FROM orders GROUP BY item": "there is no function 'sume'; did you mean 'sum'?",
+    "SELECT item, `my fun`(qty) AS qty FROM orders": "there is no function 'my fun'",
+    "SELECT item, lake.db.fun(qty) AS qty FROM orders": None,
+    "SELECT item FROM orders, explod(array(1))": "there is no function 'explod'; did you mean 'explode'?",
+    "SELECT item, e FROM orders LATERAL VIEW explod(tags) AS e": "there is no function 'explod'; did you mean",
     "SELECT itm AS item FROM orders": "with name `itm` cannot be resolved. Did you mean one of the following? [",
     "SELECT item, qty FROM orders GROUP BY item": "[MISSING_AGGREGATION] ",
     "SELECT item, _sow.versoin FROM orders": "[FIELD_NOT_FOUND] ",
@@ -216,10 +237,10 @@ QUERIES = {
 
 @pytest.mark.spark
 def test_names_in_sql_are_checked_without_a_session(tmp_path) -> None:
-    """Tables, columns and key columns that do not exist are found; names that only a session knows pass.
+    """Tables, functions, columns and keys that do not exist are found; names that only a session knows pass.
 
-    Of a source without columns in the settings, names of tables alone are checked; with a catalog none is. A text that
-    Spark's parser cannot read is one message, and its JVM is gone afterwards.
+    Of a source without columns in the settings, tables and functions alone are checked; with a catalog no name is. A
+    text that Spark's parser cannot read is one message, and its JVM is gone afterwards.
     """
     topics = {"orders": {}, "more-orders": {}, "sums": {"key": ["/item"]}}
     (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"topics": topics}))
@@ -227,12 +248,14 @@ def test_names_in_sql_are_checked_without_a_session(tmp_path) -> None:
     declared = {"schemas": {"orders": COLUMNS, "more-orders": "id LONG, px DOUBLE"}}
     jobs = {f"q{n}": {**query, **declared, "sql": sql} for n, sql in enumerate(QUERIES)}
     jobs["plain"] = {**query, "sql": "SELECT anything FROM orders"}
+    jobs["plain_function"] = {**query, "sql": "SELECT item, sume(qty) AS qty FROM orders GROUP BY item"}
     jobs["plain_table"] = {**query, "sql": "SELECT item FROM orders JOIN more"}
     feed = {"job": "ingest", "from": {"path": "in", "schema": "a INT, line INT"}, "topic": "orders"}
     jobs["feed"] = {**feed, "mapping": {"id": "a + line", "n": "b", "m": "upper(a", "k": "a -- c"}}
     file = tmp_path / "pipeline.yaml"
     expected = {f"q{n}.sql": problem for n, problem in enumerate(QUERIES.values()) if problem is not None}
     expected |= {"plain_table.sql": "there is no table 'more'; did you mean "}
+    expected |= {"plain_function.sql": "there is no function 'sume'"}
     expected |= {"feed.mapping.n": "[UNRESOLVED_COLUMN.WITH_SUGGESTION] ", "feed.mapping.m": "\n[PARSE_SYNTAX_ERROR] "}
     with parser_jvm() as wait:
         jvm = wait()
