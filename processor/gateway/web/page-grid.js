@@ -1,10 +1,11 @@
 // The grids of the page, by AG Grid Community: the one of a topic over a live window, which fills the places in sight, and the operators' one.
-import { decimalsOf, filterPath, formatted, instantOf, isName, KEY, leaves, moveOf, shownKind, shownText, typed } from './page-cells.js';
+import { decimalsOf, filterPath, formatted, instantOf, isName, KEY, kindOf, leaves, moveOf, shownKind, shownText, typed } from './page-cells.js';
 import { clock, element } from './page-record.js';
 
 const BLOCK_ROWS = 500;
 const FIELDS_MAX = 200;
 const REST = 4; // Drawing takes a quarter of the time at most …
+const FOLDED_MS = 100; // … and no more often than rows come that the gateway folds …
 const REST_MAX_MS = 500; // … but a busy machine, on which it seems to take long, still sees its rows.
 const ASK_MS = 5000;
 const conditions = (...filterOptions) => ({ filterOptions: [...filterOptions, 'blank', 'notBlank'], maxNumConditions: 2, buttons: ['reset'] });
@@ -48,7 +49,7 @@ const ordered = ({ path, isFalling }) => ({ path, isFalling, text: `${path === K
 const gridOf = (element, options) => globalThis.agGrid.createGrid(element, { rowHeight: 28, headerHeight: 32, animateRows: false, ...options });
 
 export class Grid {
-  #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null; #restsUntil = 0; #query = null;
+  #topic = null; #fields = new Map(); #painted = new Map(); #calls; #isDue = false; #layout = []; #order = []; #isPaused = false; #isNew = false; #learnt = null; #restsUntil = 0; #rest = 0; #query = null;
 
   /** The live window of the query; null before the first one. */
   window = null;
@@ -134,16 +135,18 @@ export class Grid {
     if (this.#isDue) return;
     this.#isDue = true;
     const next = (now) => {
-      if (now < this.#restsUntil) return requestAnimationFrame(next);
       this.#isDue = false;
       if (!this.#isPaused && this.window) this.#paint();
-      return this.#restsUntil = now + Math.min(REST * (performance.now() - now), REST_MAX_MS);
+      this.#restsUntil = now + Math.max(this.window?.isFolded ? FOLDED_MS : 0, Math.min(REST * (performance.now() - now), REST_MAX_MS));
     };
-    requestAnimationFrame(next);
+    const rest = this.#restsUntil - performance.now();
+    if (rest > 0) this.#rest = setTimeout(requestAnimationFrame, rest, next); // Each frame that is asked for costs, also an empty one.
+    else requestAnimationFrame(next);
   }
 
   #look() {
-    this.#restsUntil = 0; // What scrolls into sight does not wait.
+    clearTimeout(this.#rest); // What scrolls into sight does not wait.
+    [this.#restsUntil, this.#isDue] = [0, false];
     const [first, last] = [this.api.getFirstDisplayedRowIndex(), this.api.getLastDisplayedRowIndex()];
     if (this.window && last >= first && first >= 0) this.window.show(first, last);
     this.draw();
@@ -166,27 +169,33 @@ export class Grid {
       node.setData(BLANK); // What is not in sight is not kept up to date.
       this.#painted.delete(at);
     }
+    const [rowNodes, columns] = [[], new Set()];
     for (let at = from; at <= to; at += 1) {
       const node = this.api.getDisplayedRowAtIndex(at);
       if (!node?.data) continue; // Its block comes, and this is called again.
-      this.#fill(node, rows[at - first]);
+      if (this.#fill(node, rows[at - first], columns)) rowNodes.push(node);
       this.#painted.set(at, node);
     }
+    if (columns.size) this.api.refreshCells({ rowNodes, columns: [...columns] }); // No other cell is touched; those that changed flash.
   }
 
-  #fill(node, row) {
+  /** Fill a place. Returns true if its row was there before and has changed: in the columns that are added, which are not drawn yet. */
+  #fill(node, row, columns) {
     const before = node.data;
-    if (!row) { if (before !== BLANK) node.setData(BLANK); return; }
+    if (!row) { if (before !== BLANK) node.setData(BLANK); return false; }
     const { record, version } = this.window.newest(row);
     const isSame = before.key === row.key;
-    if (isSame && before.record === record && before.version === version) return;
+    if (isSame && before.record === record && before.version === version) return false;
     const data = rowOf({ key: row.key, record, version });
-    if (isSame) data.moves = before.moves; // A cell that still flashes keeps its arrow.
-    for (const path of isSame ? this.#fields.keys() : []) {
-      if (before.texts[path] !== data.texts[path]) data.moves[path] = moveOf(before.values[path], data.values[path]);
+    if (!isSame) { node.setData(data); return false; }
+    for (const path of this.#fields.keys()) {
+      const [had, has] = [before.values[path], data.values[path]];
+      if (before.texts[path] === data.texts[path] && kindOf(had) === kindOf(has)) continue;
+      before.moves[path] = moveOf(had, has); // Of the others those of before: a cell that still flashes keeps its arrow.
+      columns.add(path);
     }
-    if (isSame) node.updateData(data); // Its changed cells flash.
-    else node.setData(data);
+    Object.assign(before, data, { moves: before.moves });
+    return true;
   }
 
   /** Learn the fields of a record: their kinds, and how much room they need. */

@@ -155,6 +155,9 @@ export class LiveWindow {
     if (!this.#view.subscription.isOver) await this.#view.replace({ conflation }).catch((error) => this.#calls.error(error));
   }
 
+  /** True while the gateway folds the updates of each row. */
+  get isFolded() { return Boolean(this.#conflation); }
+
   /** The number of updates in a change: once they have been folded, which may still come, the versions that it spans. */
   updatesIn({ base, message: { version, command } }) { return this.#wasFolded && command === 'publish' && base !== undefined ? version - base : 1; }
 
