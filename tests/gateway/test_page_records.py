@@ -32,6 +32,21 @@ def test_the_keyboard_moves_edits_and_undoes(page, world):
     until(lambda: record() == before, record)
 
 
+def test_tab_leaves_the_grid_and_escape_returns_to_it(page):
+    """Tab goes from a cell to the record that it opened, Escape closes the record, also from the grid."""
+    page.click(cell(2, "/id"))
+    for keys in (["Tab", "Escape"], ["Escape"]):
+        page.keyboard.press("Space")
+        page.wait_for_selector("#record table td")
+        assert page.evaluate(f"document.activeElement.matches('{cell(2, '/id')}')")
+        for key in keys:
+            page.keyboard.press(key)
+            assert page.is_hidden("#record") or page.evaluate("document.activeElement.closest('#record') !== null")
+        assert page.is_hidden("#record")
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(f"document.activeElement.matches('{cell(3, '/id')}')")
+
+
 def test_an_undo_keeps_what_another_one_wrote(page, world):
     """An edit is not undone where its cell was changed by another one meanwhile."""
     page.dblclick(cell(1, "/qty"))
@@ -93,15 +108,15 @@ def test_a_record_that_was_not_read_is_not_deleted(page, world):
 
 
 def test_a_record_has_its_fields_and_its_last_updates(page, world):
-    """Space opens a record: its updates, what their publishers said, and a line of each number that moved."""
+    """Space or a double click opens a record: its updates, their publishers' words, the line of a number that moved."""
     page.click(cell(2, "/id"))
     page.keyboard.press("Space")
     page.wait_for_function("document.querySelector('#record [data-part=state]').textContent === 'version 1'")
     assert page.is_hidden("#record h3")
     world.put("0001", **order(1, qty=1))
     until_text(page, 1, "/qty", "1")
-    page.click(cell(1, "/id"))
-    page.keyboard.press("Space")
+    page.click("#record-close")
+    page.dblclick(cell(1, "/id"))
     updates = "document.querySelector('#record [data-part=updates]').textContent"
     page.wait_for_function(f"{updates}.includes('qty = 1')")
     assert page.is_visible("#record h3")

@@ -84,8 +84,10 @@ export class Grid {
         if (text !== (oldValue ?? '')) calls.edit({ key: data.key, path, text, held: data.values[path], version: data.version });
       },
       onCellEditingStopped: () => { calls.refused(''); this.draw(); },
+      tabToNextCell: ({ editing, nextCellPosition }) => editing && (nextCellPosition ?? false), // Else Tab leaves the grid, whose cells are a million.
       onCellKeyDown: (event) => this.#pressed(event),
       onCellClicked: ({ data }) => { if (data?.key !== undefined) calls.open(data.key, false); },
+      onCellDoubleClicked: ({ data, column, node }) => { if (data?.key !== undefined && !column.isCellEditable(node)) calls.open(data.key, true); },
     });
   }
 
@@ -103,6 +105,12 @@ export class Grid {
 
   /** The paths of the visible columns, from the left. */
   get shownPaths() { return this.api.getAllDisplayedColumns().map((column) => column.getColId()); }
+
+  /** Go back to the cell that was selected last. */
+  focus() {
+    const cell = this.api.getFocusedCell();
+    if (cell) this.api.setFocusedCell(cell.rowIndex, cell.column, cell.rowPinned);
+  }
 
   /** Show another topic. The window is made from the order, by the function. */
   begin(topic, { order = [], layout = [], where = {} }, open) {

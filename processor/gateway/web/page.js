@@ -313,7 +313,7 @@ $('analyse').addEventListener('click', () => {
   return open(`adapters/perspective.html${writeLink({ topic, filter, order })}`);
 });
 toggle($('pause'), (isPaused) => { $('pause').textContent = isPaused ? 'Go on' : 'Pause'; state.grid.pause(isPaused); });
-$('record-close').addEventListener('click', () => { panel.close(); keepLink(); });
+$('record-close').addEventListener('click', () => { panel.close(); keepLink(); state.grid.focus(); });
 $('view-save').addEventListener('click', () => {
   const name = $('view-name').value.trim();
   if (name) { saveView(name, location.hash); $('view-name').value = ''; listViews(); }
@@ -322,7 +322,7 @@ $('beside').addEventListener('click', () => { $('beside').href = deskLink([locat
 addEventListener('hashchange', () => { if (state.grid) follow(); });
 addEventListener('keydown', (event) => {
   if ((event.ctrlKey || event.metaKey) && event.key === 'z' && !event.target.closest('input, textarea')) { event.preventDefault(); undo(); }
-  else if (event.key === 'Escape' && event.target.closest('#record')) $('record-close').click();
+  else if (event.key === 'Escape' && event.target.matches('#record *, #grid .ag-cell')) $('record-close').click();
 });
 document.addEventListener('click', ({ target }) => {
   for (const menu of document.querySelectorAll('.menu[open]')) if (!menu.contains(target) && target.isConnected) menu.open = false;
