@@ -15,7 +15,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from multiprocessing import Pipe
 from multiprocessing.connection import Client, Connection, Listener, wait
 from pathlib import Path
@@ -27,6 +27,8 @@ from processor.errors import Stop
 
 if TYPE_CHECKING:
     from processor.trial.broker import EmbeddedBroker
+
+_SPARK = "tests/spark/"
 
 
 def run(session: pytest.Session, count: int) -> None:
@@ -68,37 +70,28 @@ def run(session: pytest.Session, count: int) -> None:
 
 
 def waiting_first(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The tests in the order of distribution: with Spark's session, then with waits for a broker, then the others.
+    """The tests in the order of distribution: Spark's files, then those that wait for a broker, then the others.
 
     The others are many, short and never wait: they fill the remaining time, so all processes end together.
     """
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
-        files.setdefault(_file(item), []).append(item)
-    return [item for of_file in sorted(files.values(), key=_turn) for item in of_file]
+        files.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    return [item for name in sorted(files, key=lambda name: _turn(name, files[name])) for item in files[name]]
 
 
-def _file(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
-
-
-def _turn(items: list[pytest.Item]) -> int:
-    if any(map(_has_session, items)):
+def _turn(name: str, items: list[pytest.Item]) -> int:
+    if name.startswith(_SPARK):
         return 0
     return 1 if any("bootstrap" in item.fixturenames or item.get_closest_marker("broker") for item in items) else 2
 
 
-def _has_session(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
-
-
-def _shares(items: Sequence[pytest.Item]) -> Iterable[list[int]]:
-    """The numbers of the tests of each file; those of all with Spark's session, as a second one would cost too much."""
-    of_session = {_file(item) for item in items if _has_session(item)}
+def _shares(items: Iterable[pytest.Item]) -> Iterable[list[int]]:
+    """The numbers of the tests of each file; those of all of Spark's files, as a second Spark would cost too much."""
     shares: dict[str, list[int]] = {}
     for number, item in enumerate(items):
-        name = _file(item)
-        shares.setdefault("" if name in of_session else name, []).append(number)
+        name = item.nodeid.partition("::")[0]
+        shares.setdefault(_SPARK if name.startswith(_SPARK) else name, []).append(number)
     return shares.values()
 
 
