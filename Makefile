@@ -57,10 +57,10 @@ demo: $(if $(SPARK),$(DEV),$(RUNTIME)) ## see it work: a real Kafka, workers, a 
 
 # Four processes, also on two cores: each waits for its broker and for workers two thirds of the time. The brokers and
 # Spark do with Java's quick compiler: they are gone before what the thorough one costs has paid.
-# make test ARGS="--processes 1 --pdb tests/merge" is one process.
+# make test ARGS="-n 0 --pdb tests/merge" is one process.
 test: $(DEV) ## run the tests, on a real Kafka; ARGS="tests/merge -x"
 	$(BIN)/python -m processor.trial.broker
-	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest --processes 4 --durations 40 --durations-min 5 $(ARGS)
+	$(BYTECODE) JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 5 $(ARGS)
 
 test-long: $(DEV) ## run the tests that wait long; ARGS=--full: random ones at their full length
 	$(BIN)/python -m processor.trial.broker
@@ -73,12 +73,12 @@ test-kubernetes: $(DEV) ## run the chart in the Kubernetes of K8S_DIR (bin, kube
 # What it finds becomes a fixed example of its test.
 test-random: $(DEV) ## run the tests of random input on other input than `make test`; SEED=7 repeats a run
 	$(BIN)/python -m processor.trial.broker
-	$(BIN)/pytest --processes 2 -m "random and not registry and not long" --hypothesis-profile random --hypothesis-seed $(SEED) $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder -m "random and not registry and not long" --hypothesis-profile random --hypothesis-seed $(SEED) $(ARGS)
 
 coverage: $(DEV) ## run the tests and list the lines and branches that none of them reaches; ARGS="tests/merge"
 	$(BIN)/python -m processor.trial.broker
 	$(BIN)/coverage erase
-	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/coverage run -m pytest --processes 2 $(ARGS); \
+	JAVA_TOOL_OPTIONS="$${JAVA_TOOL_OPTIONS--XX:TieredStopAtLevel=1}" $(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS); \
 	    status=$$?; $(BIN)/coverage combine --quiet && $(BIN)/coverage report && exit $$status
 
 # All four run, also after one that fails.

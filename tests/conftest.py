@@ -60,7 +60,8 @@ _MEMORY_MIN_BYTES: Final = 2 << 30
 """Room without which the broker's files are on disk; 1,200 partitions take 13 MB."""
 _HIDDEN: Final = pytest.StashKey[set[Path]]()
 _SHARED: Final = pytest.StashKey[Any]()
-"""The broker of several processes."""
+"""The broker of several processes, in the one that distributes the tests."""
+_BROKER: Final = "sowstream_broker"
 
 
 @pytest.fixture(scope="session")
@@ -69,10 +70,10 @@ def bootstrap(pytestconfig: pytest.Config) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         if address := os.environ.get("SOWSTREAM_TEST_BOOTSTRAP"):
             yield address
-        elif (shared := pytestconfig.stash.get(_SHARED, None)) is not None:
+        elif hasattr(pytestconfig, "workerinput"):
             from tests.processes import shared_bootstrap
 
-            yield shared_bootstrap(shared.door)
+            yield shared_bootstrap(pytestconfig.workerinput[_BROKER])
         else:
             # Nobody reads its thousands of files again: it is killed at the end.
             broker = EmbeddedBroker(stop_timeout_s=0.0)
@@ -146,8 +147,7 @@ def random_seed(request: pytest.FixtureRequest) -> int:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options for several processes, and for long random tests at their full length."""
-    parser.addoption("--processes", type=int, default=1, help="run the tests in so many processes; 1: in this one")
+    """Add the option for long random tests at their full length."""
     parser.addoption("--full", action="store_true", help="run long random tests at their full length, not a tenth")
 
 
@@ -163,16 +163,26 @@ def steps(request: pytest.FixtureRequest) -> Callable[[int], int]:
     return lambda full: full if request.config.getoption("--full") else full // 10
 
 
-def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run the tests in several processes, if they are asked for."""
-    count, shows_tests_alone = session.config.getoption("processes"), session.config.option.collectonly
-    if count == 1 or shows_tests_alone or session.testsfailed:
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distribute the tests with the scheduler of `tests.processes`, if they are distributed by file."""
+    if config.getoption("dist") != "loadfile":
         return None
-    from tests.processes import run
+    from tests.processes import Shares
 
-    session.config.stash[_SHARED].settle()
-    run(session, count)
-    return True
+    return Shares(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell each process of several where to ask for the run's broker."""
+    from tests.processes import SharedBroker
+
+    stash = node.config.stash
+    if _SHARED not in stash:
+        # Four times the topics of a broker for one process.
+        stash[_SHARED] = SharedBroker(EmbeddedBroker(heap="1500m", stop_timeout_s=0.0), _start_in_memory)
+    node.workerinput[_BROKER] = stash[_SHARED].door
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -182,24 +192,11 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[None]:
+def pytest_collection() -> Iterator[None]:
     """Keep the collector from what imports make: it is no garbage, and a third of the time of the collection of tests.
 
-    It is never looked at again, so that a collection after each module takes milliseconds. If all tests run in several
-    processes, what these share starts meanwhile.
+    It is never looked at again, so that a collection after each module takes milliseconds.
     """
-    config = session.config
-    if config.getoption("processes") > 1 and not config.option.collectonly:
-        from tests.processes import SharedBroker
-
-        # Four times the topics of a broker for one process.
-        broker = EmbeddedBroker(heap="1500m", stop_timeout_s=0.0)
-        are_all = config.args_source is config.ArgsSource.TESTPATHS and "SOWSTREAM_TEST_BOOTSTRAP" not in os.environ
-        config.stash[_SHARED] = SharedBroker(broker, _start_in_memory, is_needed=are_all)
-        if are_all:
-            from tests.forked import start_server
-
-            start_server()
     gc.disable()
     try:
         return (yield)
@@ -216,7 +213,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if is_hypothesis_test(getattr(item, "obj", None)) or "random_seed" in getattr(item, "fixturenames", ()):
             item.add_marker("random")
-    if config.getoption("processes") > 1:
+    if hasattr(config, "workerinput"):
         from tests.processes import waiting_first
 
         items[:] = waiting_first(items)

@@ -7,17 +7,15 @@ environment of Python or of an output that is read while the command runs starts
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import runpy
 import signal
 import subprocess
 import sys
 import tempfile
-from multiprocessing import forkserver, get_context, spawn
 from pathlib import Path
 from pkgutil import iter_modules, walk_packages
-from typing import Any
-from unittest.mock import patch
 
 import processor.builtin
 import processor.cli
@@ -27,25 +25,10 @@ COMMAND = "processor.cli.main"
 _TIMEOUT_S = 150.0
 
 
-_preparation = spawn.get_preparation_data
-
-
-def _without_main(name: str) -> dict[str, Any]:
-    """What a new process is to know of this one without its main module: pytest takes longer than most commands."""
-    return {about: value for about, value in _preparation(name).items() if not about.startswith("init_main")}
-
-
-def start_server() -> None:
-    """Start the process that has the imports; processes that are forked from this one use it as well."""
-    forkserver.ensure_running()
-    # Only the process that has started it could look whether it runs.
-    forkserver._forkserver.ensure_running = lambda: None  # type: ignore[attr-defined]
-
-
 class Forked:
     """A running command. It has the methods of `subprocess.Popen` that tests of workers use."""
 
-    _fork = get_context("forkserver")
+    _fork = multiprocessing.get_context("forkserver")
     _fork.set_forkserver_preload(
         [
             *("processor.runtime.worker.worker", "processor.installation.settings_check"),
@@ -85,8 +68,7 @@ class Forked:
         self._process = self._fork.Process(
             target=_run_module, args=(module, words, variables, directory or Path.cwd(), files)
         )
-        with patch.object(spawn, "get_preparation_data", _without_main):
-            self._process.start()
+        self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
 
