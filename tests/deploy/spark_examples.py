@@ -30,7 +30,7 @@ def tasks_of(spark: Any) -> dict[str, int]:
 def main(bootstrap: str, topic: str, directory: str) -> None:
     """Run on the session that `spark-submit` describes."""
     with spark_session("examples") as spark:
-        options = {"kafka.bootstrap.servers": bootstrap}
+        before, options = tasks_of(spark), {"kafka.bootstrap.servers": bootstrap}
         streamed = options | {"startingOffsets": "earliest"}
         results: dict[str, Any] = {"master": spark.sparkContext.master}
         results["latest_order_book"] = rows(latest_order_book.order_book(spark, topic, options))
@@ -45,7 +45,7 @@ def main(bootstrap: str, topic: str, directory: str) -> None:
         deltas = stream_deltas(spark, topic, latest_order_book.ORDER + ", customer STRING, balance DOUBLE", streamed)
         writer = mirror.mirror(deltas, f"{topic}_copy", options).option("checkpointLocation", f"{directory}/state")
         writer.trigger(availableNow=True).start().awaitTermination()
-        results["tasks"] = tasks_of(spark)
+        results["tasks"] = {name: count - before.get(name, 0) for name, count in tasks_of(spark).items()}
         text = json.dumps(results)
         print(text, flush=True)
         Path(directory, "results.json").write_text(text)

@@ -9,19 +9,20 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import uuid
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from confluent_kafka import Message
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 import pyspark
 
 from processor.trial.broker.directories import cache_dir
-from tests.spark.conftest import Family, family
+from tests.spark.conftest import Family
 from tests.spark.merged_family import Merged
-
-__all__ = ["family"]
 
 ROOT = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -127,30 +128,7 @@ def test_the_archive_has_no_pyspark_and_no_absolute_path(archive, home) -> None:
         assert str(Path(sys.prefix)) not in script.read_text()
 
 
-def test_executors_merge_with_the_archives_python(archive, home, tmp_path) -> None:
-    """On the master that `spark-submit` names, each of two executors runs the Python of its own copy of the archive."""
-    history = tmp_path / "history"
-    history.mkdir()
-    lines = [{"id": number % 5, f"f{number % 2}": number} for number in range(40)]
-    (history / "a.json").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    command = [*submit(archive), str(ROOT / "tests/deploy/spark_program.py"), str(history)]
-    environment = on_executors(tmp_path)
-    result = json.loads(output(command, env=environment, cwd=home).strip().splitlines()[-1])
-    assert result["master"] == MASTER
-    expected: dict[str, dict[str, int]] = {}
-    for line in lines:
-        expected.setdefault(str(line["id"]), {}).update(line)
-    assert result["records"] == expected
-    directories = {executor["directory"] for executor in result["executors"]}
-    assert len(directories) == 2
-    for executor in result["executors"]:
-        assert executor["directory"].startswith(str(tmp_path / "spark" / "work"))
-        own = os.path.realpath(f"{executor['directory']}/environment")
-        assert own.startswith(str(tmp_path))
-        assert all(path.startswith(own) for path in [executor["interpreter"], *executor["modules"]])
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def connector_jars() -> str:
     """The jars of Spark's Kafka connector; a session fetches them, if none has done it on this machine."""
     directory = cache_dir() / "ivy" / "jars"
@@ -160,23 +138,63 @@ def connector_jars() -> str:
     return ",".join(str(jar) for jar in sorted(directory.glob("*.jar")))
 
 
-@pytest.mark.broker
-def test_the_examples_run_on_executors(archive, home, tmp_path, family, connector_jars) -> None:
-    """Every example gives its result on a topic in Kafka, and both executors have done tasks for it."""
+HISTORY = [{"id": number % 5, f"f{number % 2}": number} for number in range(40)]
+
+
+class Submitted(NamedTuple):
+    """The end of a program on two executors."""
+
+    directory: Path
+    """The directory of Spark and the results."""
+    copies: list[Message]
+    """The records that an example has copied."""
+
+
+@pytest.fixture(scope="module")
+def submitted(archive, home, connector_jars, bootstrap, tmp_path_factory) -> Submitted:
+    """The program, submitted once: each start unpacks the archive for either executor."""
+    directory = tmp_path_factory.mktemp("submitted")
+    (directory / "history").mkdir()
+    (directory / "history/a.json").write_text("".join(f"{json.dumps(line)}\n" for line in HISTORY))
+    family = Family(f"t{uuid.uuid4().hex[:8]}", bootstrap)
     family.create("sow", "delta", "publish")
-    Family(f"{family.name}_copy", family.options["kafka.bootstrap.servers"]).create("publish")
+    copies = Family(f"{family.name}_copy", bootstrap)
+    copies.create("publish")
     order = {"instrument": "XYZ", "side": "buy", "state": "working", "customer": "ann", "balance": 3.5}
     Merged(family).merge(*(order | {"id": f"{number}", "price": 10.5, "open": 5} for number in range(8)))
-    program = str(ROOT / "tests/deploy/spark_examples.py")
-    arguments = [program, family.options["kafka.bootstrap.servers"], family.name, str(tmp_path)]
-    output([*submit(archive, "--jars", connector_jars), *arguments], env=on_executors(tmp_path), cwd=home)
-    result = json.loads((tmp_path / "results.json").read_text())
+    program = [str(ROOT / "tests/deploy/spark_program.py"), str(directory / "history"), bootstrap, family.name]
+    command = [*submit(archive, "--jars", connector_jars), *program, str(directory)]
+    output(command, env=on_executors(directory), cwd=home)
+    return Submitted(directory, copies.read("publish"))
+
+
+@pytest.mark.broker
+def test_executors_merge_with_the_archives_python(submitted) -> None:
+    """On the master that `spark-submit` names, each of two executors runs the Python of its own copy of the archive."""
+    result = json.loads((submitted.directory / "merged.json").read_text())
+    assert result["master"] == MASTER
+    expected: dict[str, dict[str, int]] = {}
+    for line in HISTORY:
+        expected.setdefault(str(line["id"]), {}).update(line)
+    assert result["records"] == expected
+    directories = {executor["directory"] for executor in result["executors"]}
+    assert len(directories) == 2
+    for executor in result["executors"]:
+        assert executor["directory"].startswith(str(submitted.directory / "spark" / "work"))
+        own = os.path.realpath(f"{executor['directory']}/environment")
+        assert own.startswith(str(submitted.directory))
+        assert all(path.startswith(own) for path in [executor["interpreter"], *executor["modules"]])
+
+
+@pytest.mark.broker
+def test_the_examples_run_on_executors(submitted) -> None:
+    """Every example gives its result on a topic in Kafka, and both executors have done tasks for it."""
+    result = json.loads((submitted.directory / "results.json").read_text())
     print(result)
     assert result["master"] == MASTER
     assert result["latest_order_book"] == [["XYZ", "buy", "10.500000", "8", "40"]]
     assert result["late_joiner"] == [f"{number}" for number in range(8)]
     assert result["dashboard"] == [["ann", "8", "0", "28.00"]]
     assert result["change_rate"] == [[f"{number}", "1"] for number in range(8)]
-    copies = Family(f"{family.name}_copy", family.options["kafka.bootstrap.servers"]).read("publish")
-    assert sorted(message.key() for message in copies) == [b"%d" % number for number in range(8)]
+    assert sorted(message.key() for message in submitted.copies) == [b"%d" % number for number in range(8)]
     assert {executor for executor, count in result["tasks"].items() if count} == {"0", "1"}
