@@ -9,10 +9,13 @@ import os
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from confluent_kafka import TopicCollection
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from confluent_kafka import Consumer, Message
+    from confluent_kafka.admin import AdminClient
 
 Result = TypeVar("Result")
 
@@ -44,6 +47,16 @@ def until(
         assert time.monotonic() < deadline_s, f"not in {patience_s:g} s: {event() if callable(event) else event}"
         time.sleep(pause_s)
     return result
+
+
+def until_described(admin: AdminClient, names: Sequence[str]) -> None:
+    """Wait until the broker knows topics that its controller has made."""
+
+    def are_there() -> bool:
+        answers = admin.describe_topics(TopicCollection([*names])).values()
+        return not any(answer.exception() for answer in answers)
+
+    until(are_there, f"the topics {', '.join(names)}")
 
 
 def next_message(consumer: Consumer) -> Message:

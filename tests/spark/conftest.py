@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.waiting import next_message
+from tests.waiting import next_message, until_described
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,8 +125,10 @@ class Family:
         # Held in a variable: a client that is collected takes its answers with it.
         admin = AdminClient(self._client)
         topics = [NewTopic(f"{self.name}.{role}", PARTITIONS, 1) for role in roles]
-        for made in admin.create_topics(topics).values():
-            made.result(120)
+        made = admin.create_topics(topics)
+        for each in made.values():
+            each.result(120)
+        until_described(admin, [*made])
 
     @contextmanager
     def transaction(self, role: str, *, abort: bool = False) -> Iterator[Write]:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.waiting import until_described
+
 
 class History:
     """The topics of one family, written record by record, each with its own time."""
@@ -23,8 +25,10 @@ class History:
         # Held in a variable: a client that is collected takes its answers with it.
         admin = AdminClient(self.client)
         topics = [NewTopic(f"{self.name}.{role}", partitions, 1, config=settings)]
-        for made in admin.create_topics(topics).values():
-            made.result(120)
+        made = admin.create_topics(topics)
+        for each in made.values():
+            each.result(120)
+        until_described(admin, [*made])
 
     def write(
         self,

@@ -159,7 +159,9 @@ def test_compiled_keys_are_the_same(text: str) -> None:
     """The compiled reading of records makes the same key of a text, or leaves the record to Python."""
     if not partial_aggregate.has_compiled:
         pytest.skip("it was not compiled here")
-    plain = partial_aggregate.PlainRecords(group_name=b'"g"', names=[], states=[], partition=0, stored=Stored)
+    plain = partial_aggregate.PlainRecords(
+        group_name=b'"g"', names=[], states=[], partition=0, stored=Stored, kept_max=2, room_max=0
+    )
     changed: dict[bytes, None] = {}
     is_plain = text.isascii() and text.isprintable() and not {'"', "\\"} & {*text}
     assert plain.add(json.dumps({"g": text}, separators=(",", ":")).encode(), changed) == bool(is_plain)
