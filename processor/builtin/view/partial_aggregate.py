@@ -20,6 +20,7 @@ from processor.builtin.view.stage_output import Contributions, plain_value, show
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution, GroupIncomplete
 from processor.filter.aggregate.combining import plain_members
+from processor.filter.aggregate.extremes import KEPT_MAX
 from processor.values.key_text import group_key
 from processor.wire.view_parts import (
     ROUTE_HEADERS,
@@ -53,7 +54,7 @@ _PIECE: Final = 2_000
 _GROUPS_MAX: Final = 100_000
 """Groups of one partition whose totals are in memory, about 500 bytes each; those of others are in the state."""
 
-_KEPT_MAX: Final = 512
+_KEPT_MAX: Final = KEPT_MAX
 """Values nearest to each extreme of a group that are in memory, before the group is filled again."""
 
 _ROOM_MAX: Final = 2_000_000

@@ -93,11 +93,8 @@ class Admin:
             ConfigurationError: the login or the connection is refused; the text has the reason and the remedy.
             BrokerUnavailable: no answer in time; the text has the reason.
         """
-        doing, limit_s = (
-            f"looking at the cluster at {self._bootstrap}",
-            self._timeout_s if timeout_s is None else timeout_s,
-        )
-        cluster = fetch_cluster(self._client, self._faults, doing, limit_s)
+        doing = f"looking at the cluster at {self._bootstrap}"
+        cluster = fetch_cluster(self._client, self._faults, doing, self._timeout_s if timeout_s is None else timeout_s)
         self._is_connected = True
         return cluster
 
