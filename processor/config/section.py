@@ -143,7 +143,10 @@ class Environment(EnvSettingsSource):
         Raises:
             ValueError: it is not JSON, or has a setting twice.
         """
-        decoded = super().decode_complex_value(field_name, field, value)
-        if isinstance(decoded, dict | list):
-            return parse_json(value)
+        try:
+            decoded = super().decode_complex_value(field_name, field, value)
+            if isinstance(decoded, dict | list):
+                return parse_json(value)
+        except RecursionError:
+            raise ValueError("nested deeper than can be read") from None
         return value if isinstance(decoded, bool | int | float) else decoded

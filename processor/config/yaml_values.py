@@ -55,6 +55,17 @@ class TwiceError(UnclearError):
 class _Loader(yaml.SafeLoader):
     """The safe loader, which keeps how a value was written, and takes a key twice as an error."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """Build one value.
+
+        Raises:
+            UnclearError: it is none of its kind, as `!!int x`: PyYAML answers those with errors of Python's.
+        """
+        try:
+            return super().construct_object(node, deep)
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            raise _unclear(f"the text is no value of the kind {node.tag.rpartition(':')[2]}", node) from None
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build one mapping.
 
@@ -106,8 +117,16 @@ def parse(text: str) -> Any:
 
     Raises:
         yaml.YAMLError: the text is not YAML, has a setting twice, or a value that is hardly meant as YAML reads it.
+            There is no other error: callers keep what they had, and could not after one that they do not expect.
     """
-    return yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
+    except yaml.YAMLError:
+        raise
+    except RecursionError:
+        raise UnclearError(None, None, "nested deeper than can be read") from None
+    except Exception as error:  # noqa: BLE001 - PyYAML answers a wrong escape with the error of `chr`, and so on.
+        raise UnclearError(None, None, f"not YAML: {type(error).__name__}") from None
 
 
 def parse_json(text: str) -> Any:

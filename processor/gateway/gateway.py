@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import structlog
 
@@ -91,6 +90,10 @@ class Gateway:
         """Longest silence on Server-Sent Events."""
         names = served_topics(config)
         auth = self.settings.auth
+        tokens = auth.tokens_file if isinstance(auth, AuthConfig) else None
+        # Before they are read: what changes meanwhile is read again.
+        self._stamps = {"tokens": _stamp(tokens), "entitlements": _stamp(self.settings.entitlements)}
+        self._file_errors: dict[str, str] = {}
         self.authenticator: Final = Authenticator(auth if isinstance(auth, AuthConfig) else None)
         """Verifies tokens."""
         self.entitlements: Final = Entitlements(
@@ -325,33 +328,45 @@ class Gateway:
 
     async def _watch_files(self) -> None:
         """Apply changes of the files of tokens and entitlements, and the expiry of tokens, within a second."""
-        stamps = self._stamps()
         while True:
             await asyncio.sleep(_RELOAD_S)
-            now = self._stamps()
-            if now != stamps:
-                stamps = now
-                # Each by itself: a token must be revocable while the other file is broken.
-                for name, load in (("tokens", self.authenticator.reload), ("entitlements", self.entitlements.load)):
-                    try:
-                        await asyncio.to_thread(load)  # A file may be large, and is replaced in one step.
-                        log.info("a file of the gateway was read again", file=name)
-                    except ConfigurationError as error:
-                        log.error("a changed file cannot be used; the rights stay as they are", error=str(error))
+            # Each by itself: a token must be revocable while the other file is broken.
+            is_changed = [await self._read_changed(*file) for file in self._files()]
+            if any(is_changed):
                 await self.apply_rights()
             elif self.authenticator.is_required:
                 for session in list(self.sessions):
                     if session.identity is not None and session.identity.is_expired:
                         session.expire()
 
-    def _stamps(self) -> list[tuple[int, int, int] | None]:
-        stamps: list[tuple[int, int, int] | None] = []
-        for path in (self.entitlements.path, self.authenticator.file):
-            status = None
-            with contextlib.suppress(OSError):
-                status = None if path is None else path.stat()
-            stamps.append(None if status is None else (status.st_mtime_ns, status.st_size, status.st_ino))
-        return stamps
+    def _files(self) -> tuple[tuple[str, Path | None, Callable[[], None]], ...]:
+        return (
+            ("tokens", self.authenticator.file, self.authenticator.reload),
+            ("entitlements", self.entitlements.path, self.entitlements.load),
+        )
+
+    async def _read_changed(self, name: str, path: Path | None, load: Callable[[], None]) -> bool:
+        """Read a file again if it has changed; return whether its rights count now.
+
+        One that cannot be used is tried again, as it may have been read while it was written, and logged once.
+        """
+        stamp = _stamp(path)
+        if stamp == self._stamps[name]:
+            self._file_errors.pop(name, None)
+            return False
+        try:
+            await asyncio.to_thread(load)  # A file may be large, and is replaced in one step.
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the other file goes on.
+            # Of an error that nobody foresaw the type alone: its text may have a token.
+            text = str(error) if isinstance(error, ConfigurationError) else f"{path}: {type(error).__name__}"
+            if self._file_errors.get(name) != text:
+                self._file_errors[name] = text
+                log.error("a changed file cannot be used; the rights stay as they are", error=text)
+            return False
+        self._stamps[name] = stamp
+        self._file_errors.pop(name, None)
+        log.info("a file of the gateway was read again", file=name)
+        return True
 
     async def _watch_clients(self) -> None:
         """Close clients that take nothing, and send the bookmarks of quiet subscriptions."""
@@ -370,6 +385,18 @@ class Gateway:
                 beat_s = now_s
                 for session in list(self.sessions):
                     session.beat()
+
+
+_Stamp: TypeAlias = tuple[int, int, int] | None
+"""When a file was written, nanoseconds since the epoch, its size in bytes, and its inode; None: there is none."""
+
+
+def _stamp(path: Path | None) -> _Stamp:
+    try:
+        status = None if path is None else path.stat()
+    except (OSError, ValueError):  # ValueError: the path has a NUL.
+        return None
+    return None if status is None else (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def _paced(call: Callable[[], _Parsed]) -> _Parsed:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from processor.cli.main import run
 from processor.config import Config, load, settings_of
@@ -104,6 +105,23 @@ def test_check_says_it(tmp_path: Path, capsys) -> None:
     file.write_text("kafka:\n  bootstrap.servers: [a:9092, b:9092]\n  sasl.password: 01234567\n", encoding="utf-8")
     assert run(["check", str(file)]) == 2
     assert "in line 3, column 18" in capsys.readouterr().err
+
+
+NO_VALUES = ("!!int x", "0x_", "0b_", "!!int ''", "!!float x", "!!bool {}", "!!int []", "!!int {}", '"\\UFFFFFFFF"')
+NO_VALUES += ("1" * 5_000, "[" * 5_000, "!!set x", "!!map x")
+"""Texts that PyYAML answers with errors of Python's: ValueError, IndexError, TypeError, RecursionError and others."""
+
+
+@pytest.mark.parametrize("text", NO_VALUES, ids=lambda text: text[:12])
+def test_a_text_that_is_no_value_of_its_kind_is_a_problem_of_the_file(tmp_path: Path, capsys, text: str) -> None:
+    """`parse` has one error for all that it cannot read, and `sowstream check` one line and exit code 2."""
+    with pytest.raises(yaml.YAMLError):
+        parse(f"a: {text}")
+    file = tmp_path / "sowstream.yaml"
+    file.write_text(f"kafka:\n  sasl.password: {text}\n", encoding="utf-8")
+    assert run(["check", str(file)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"sowstream: {file}: ")
 
 
 @pytest.mark.parametrize("value", ["true", "True", "yes", "on", "YES"])

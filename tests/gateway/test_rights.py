@@ -132,18 +132,40 @@ def test_a_file_that_cannot_be_used_changes_nothing(guarded):
     client.close()
 
 
-def test_a_right_is_withdrawn_while_the_file_of_tokens_is_broken(guarded):
+NO_YAML = pytest.mark.parametrize(
+    "broken", ["t-ann: {user: [}", "t-ann: !!int x", "t-ann: 0x_", "t-ann: !!int ''", "t-ann: " + "1" * 5_000]
+)
+"""Files that are not YAML, or have values that are none of their kind."""
+
+
+@NO_YAML
+def test_a_right_is_withdrawn_while_the_file_of_tokens_is_broken(guarded, broken):
     """Each file is read by itself: a broken file of tokens does not delay a change of the entitlements."""
     client = guarded.world.connect("t-bob")
     sub = client.subscribe("sow_and_subscribe", "orders", options={"oof": True})
     client.until(lambda: sub in client.ready)
-    with structlog.testing.capture_logs() as lines:
-        guarded.tokens.write_text("t-ann: {user: [}")
-        until(lambda: [line for line in lines if "cannot be used" in line["event"]], lambda: lines)
+    guarded.tokens.write_text(broken)
     guarded.write(guarded.rights, {**RIGHTS, "roles": {}})
     client.until(lambda: any(m.get("op") == "ended" for m in client.messages))
     assert client.held(sub) == {}
     client.close()
+
+
+@NO_YAML
+def test_a_token_is_revoked_while_the_entitlements_are_broken(guarded, broken):
+    """A broken file of entitlements does not delay the end of a token, and is read again as soon as it is mended."""
+    client = guarded.world.connect("t-bob")
+    sub = client.subscribe("sow_and_subscribe", "orders")
+    client.until(lambda: sub in client.ready)
+    with structlog.testing.capture_logs() as lines:
+        guarded.rights.write_text(broken)
+        guarded.write(guarded.tokens, {name: one for name, one in TOKENS.items() if name != "t-bob"})
+        with contextlib.suppress(ConnectionClosed):
+            client.until(lambda: False)
+        assert client.socket.close_code == 4401
+        guarded.write(guarded.rights, {"roles": {}, "users": {}})
+        until(lambda: [line for line in lines if line.get("file") == "entitlements"], lambda: lines)
+    assert len([line for line in lines if "cannot be used" in line["event"]]) == 1
 
 
 def test_a_session_in_which_changed_rights_fail_ends_and_the_others_lose_theirs(guarded, monkeypatch):
