@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
-from itertools import pairwise
+from importlib import import_module
+from operator import sub
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -178,23 +180,22 @@ def _run_job(spark: SparkSession, places: Places, job: dict[str, Any]) -> None:
     run_jobs(pipeline, pipeline.chosen([]), spark, once=True, stop=Event())
 
 
-FIRST: Final = {"read_sow": read_sow_topic, "format_sow": load_sow_format, "publish_whole": publish_whole}
-"""The queries that are measured as the first ones of a session."""
-
-
 def main() -> None:
-    """Print the seconds of a session's start, its first query, and the same again; arguments: NAME CORES PLACES."""
-    name, cores, bootstrap, family, settings, directory, records = sys.argv[1:]
+    """Print the seconds of a session's start, its first query, and the same again, as JSON.
+
+    The arguments are MODULE FUNCTION CORES PLACES.
+    """
+    module, function, cores, bootstrap, family, settings, directory, records = sys.argv[1:]
+    query = getattr(import_module(module), function)
     places = Places(bootstrap, family, Path(settings), Path(directory), int(records))
     times_s = [time.monotonic()]
     spark = session(places.directory, int(cores))
     times_s.append(time.monotonic())
     for _ in range(2):
-        FIRST[name](spark, places)
+        query(spark, places)
         times_s.append(time.monotonic())
     spark.stop()
-    session_s, first_s, second_s = (after - before for before, after in pairwise(times_s))
-    print(f"session {session_s:.2f} s, first query {first_s:.2f} s, again {second_s:.2f} s")
+    print(json.dumps(dict(zip(("session_s", "first_s", "again_s"), map(sub, times_s[1:], times_s), strict=True))))
 
 
 if __name__ == "__main__":

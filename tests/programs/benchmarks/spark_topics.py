@@ -5,7 +5,7 @@
 A worker merges the input first, so that the topics are those of a worker. Both sides of a pair run in turn, in one
 session, on one embedded broker, and the side that begins changes with each round. A figure is records a second on the
 clock, as Kafka or a disk is at one end of each. Round -1 is of a cold session, and shown alone. `--only first` measures
-the first queries of sessions of their own, in seconds.
+both sides of some pairs as the first query of a session of their own, in seconds.
 
 pair           ours                                                 Spark alone
 -------------  ---------------------------------------------------  ------------------------------------------------
@@ -26,6 +26,7 @@ backfill       `backfill` of an archive into an empty family        `merge_batch
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import subprocess
 import sys
@@ -75,6 +76,7 @@ PAIRS: Final = {
 BACKFILL: Final = "backfill"
 BACKFILL_BAR: Final = 0.8
 FIRST: Final = "first"
+FIRST_PAIRS: Final = ("read_sow", "format_sow", "publish_whole")
 
 
 def main() -> None:
@@ -92,7 +94,7 @@ def main() -> None:
                 for name in pairs:
                     _round(spark, places, name, number, figures)
             for number in range(arguments.rounds if FIRST in arguments.only else 0):
-                _first(places, arguments.cores, number)
+                _first(places, arguments.cores, number, figures)
         if BACKFILL in arguments.only:
             _backfill(spark, directory, bootstrap, arguments, figures)
     _print(figures)
@@ -144,12 +146,18 @@ def _round(spark: SparkSession, places: Places, name: str, number: int, figures:
         spark_ours.check_versions(spark, places)
 
 
-def _first(places: Places, cores: int, number: int) -> None:
-    """Measure the first query of a session, each in a process of its own."""
-    for name in spark_ours.FIRST:
-        command = [sys.executable, "-m", spark_ours.__name__, name, str(cores), *map(str, places)]
-        answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        print_progress(f"round {number}: {name}: {answer.stdout.strip()}")
+def _first(places: Places, cores: int, number: int, figures: Figures) -> None:
+    """Measure both sides of a pair as the first query of a session, each in a process of its own."""
+    for name in FIRST_PAIRS:
+        sides = {"": PAIRS[name].ours, ", Spark alone": PAIRS[name].alone}
+        for label in sorted(sides, reverse=number % 2 == 1):
+            query = sides[label]
+            command = [sys.executable, "-m", spark_ours.__name__, query.__module__, query.__name__, str(cores)]
+            answer = subprocess.run([*command, *map(str, places)], stdout=subprocess.PIPE, text=True, check=True)
+            times_s = json.loads(answer.stdout.splitlines()[-1])
+            each = ", ".join(f"{part} {time_s:.2f} s" for part, time_s in times_s.items())
+            print_progress(f"round {number}: {name}{label}: {each}")
+            figures.setdefault(f"{FIRST} {name}{label}", []).append(times_s)
 
 
 def _backfill(
@@ -183,6 +191,15 @@ def _print(figures: Figures) -> None:
             f"{name:16}{statistics.median(ours):>12,.0f}{statistics.median(alone):>14,.0f}"
             f"{statistics.median(ratios):>8.2f}{bar:>6}   {each}"
         )
+    for name in FIRST_PAIRS:
+        if f"{FIRST} {name}" in figures:
+            ours, alone = (
+                [one["first_s"] for one in figures[f"{FIRST} {side}"]] for side in (name, f"{name}, Spark alone")
+            )
+            print(
+                f"first query, {name}: {statistics.median(ours):.2f} s, Spark alone {statistics.median(alone):.2f} s, "
+                f"{statistics.median(one - other for one, other in zip(ours, alone, strict=True)):.2f} s more"
+            )
 
 
 if __name__ == "__main__":
