@@ -4,7 +4,8 @@
 
 The job runs as a process of its own, `sowstream-spark run`, and begins a micro-batch every two seconds. A reader looks
 for a new snapshot of the Parquet table twenty times a second. Of each key it finds the last publication that the
-snapshot has; the earlier ones were in no snapshot.
+snapshot has; the earlier ones were in no snapshot. With `--failing` a job of features is in the same process that fails
+in each micro-batch, over the same topic, and is tried again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow.dataset as ds
 import yaml
@@ -27,7 +28,7 @@ from processor.kafka.clients.publisher import Publisher
 from processor.topics.family import control_spec
 from processor.trial.bench.programs import running, wait_until, worker_process
 from processor.trial.bench.result import percentile
-from processor.trial.bench.setup import BenchSetup, topics, write_setup
+from processor.trial.bench.setup import PARTITIONS, BenchSetup, topics, write_setup
 from processor.trial.broker.guarded import GuardedProcess
 from tests.programs.benchmarks.figures import write
 from tests.programs.benchmarks.throughput import broker, print_progress
@@ -35,6 +36,7 @@ from tests.programs.benchmarks.throughput import broker, print_progress
 _LOOK_S: Final = 0.05
 _PACE_S: Final = 0.01
 _TABLE: Final = "book"
+_COLUMNS: Final = "id LONG, sent_s DOUBLE"
 
 
 def main() -> None:
@@ -43,12 +45,18 @@ def main() -> None:
     name = f"bench{uuid.uuid4().hex[:8]}"
     with broker(arguments.bootstrap) as bootstrap, tempfile.TemporaryDirectory(prefix="sowstream-bench-") as directory:
         kafka = {"bootstrap.servers": bootstrap}
-        with topics(kafka, name):
+        sums = f"{name}_sums"
+        with topics(kafka, name, f"{sums}.publish"):
             Admin(kafka).create([control_spec()])
-            setup = write_setup(Path(directory) / name, name, kafka)
-            delays_s = _delays(setup, arguments)
-    parts = {f"p{part}_s": percentile(delays_s, part / 100) for part in (50, 99)}
-    print(f"{len(delays_s):,} publications: p50 {parts['p50_s']:.2f} s, p99 {parts['p99_s']:.2f} s (at most 10)")
+            families = {name: {"partitions": PARTITIONS}, sums: {"key": ["/id"], "partitions": PARTITIONS}}
+            setup = write_setup(Path(directory) / name, name, kafka, topics=families)
+            jobs = {_TABLE: _book(name, arguments.every)}
+            if arguments.failing:
+                jobs["broken"] = _broken(name, sums, arguments.every)
+            delays_s = _delays(setup, jobs, arguments)
+    parts = {f"p{part}_s": percentile(delays_s, part / 100) for part in (50, 95, 99)}
+    figures = ", ".join(f"p{part} {parts[f'p{part}_s']:.2f} s" for part in (50, 95, 99))
+    print(f"{len(delays_s):,} publications: {figures} (p99 at most 10)")
     write(arguments.json, {"table": [parts]})
 
 
@@ -57,16 +65,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=2_000, help="publications a second")
     parser.add_argument("--keys", type=int, default=50_000)
     parser.add_argument("--seconds", type=float, default=60, help="time that counts, after a third of it as a warm-up")
+    parser.add_argument("--failing", action="store_true", help="beside a job that always fails")
     parser.add_argument("--every", default="2s", help="time between the starts of two micro-batches")
     parser.add_argument("--bootstrap", help="a Kafka that runs; none: an embedded one")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     return parser.parse_args()
 
 
-def _delays(setup: BenchSetup, arguments: argparse.Namespace) -> list[float]:
-    """Run worker, job and feed; the delay of each publication that was seen."""
+def _delays(setup: BenchSetup, jobs: dict[str, Any], arguments: argparse.Namespace) -> list[float]:
+    """Run worker, jobs and feed; the delay of each publication that was seen."""
     snapshots = _Snapshots(setup.directory / _TABLE)
-    with running(worker_process(setup)), running(_job(setup, arguments.every)) as job:
+    with running(worker_process(setup)), running(_jobs(setup, jobs)) as job:
         feed = _Feed(setup, arguments.rate, arguments.keys)
         with feed:
             wait_until(job, lambda: bool(snapshots.look()), every_s=_LOOK_S)
@@ -84,17 +93,22 @@ def _delays(setup: BenchSetup, arguments: argparse.Namespace) -> list[float]:
     return sorted(delays_s)
 
 
-def _job(setup: BenchSetup, every: str) -> GuardedProcess:
-    """The job, not started yet."""
-    job = {
-        "job": "table",
-        "topic": setup.name,
-        "every": every,
-        "to": {"path": _TABLE},
-        "schema": "id LONG, sent_s DOUBLE",
-    }
+def _book(topic: str, every: str) -> dict[str, Any]:
+    """The job whose rows are timed."""
+    return {"job": "table", "topic": topic, "every": every, "to": {"path": _TABLE}, "schema": _COLUMNS}
+
+
+def _broken(topic: str, target: str, every: str) -> dict[str, Any]:
+    """A job that fails in each micro-batch, and is tried again without the long pauses of the default settings."""
+    sql = f"SELECT 'all' AS id, CAST(raise_error(CAST(count(*) AS STRING)) AS LONG) AS n FROM {topic}"
+    job = {"job": "features", "from": [topic], "topic": target, "key": ["id"], "every": every, "sql": sql}
+    return job | {"schemas": {topic: _COLUMNS}, "retry_delay_max": every, "retries": 1_000_000}
+
+
+def _jobs(setup: BenchSetup, jobs: dict[str, Any]) -> GuardedProcess:
+    """The process of the jobs, not started yet."""
     file = setup.directory / "pipeline.yaml"
-    file.write_text(yaml.safe_dump({"settings": setup.file.name, "jobs": {"book": job}}), encoding="utf-8")
+    file.write_text(yaml.safe_dump({"settings": setup.file.name, "jobs": jobs}), encoding="utf-8")
     command = [sys.executable, "-m", "spark_integration.cli", "run", "-c", str(file)]
     return GuardedProcess("job", command, setup.directory, env={"SPARK_LOCAL_DIRS": str(setup.directory)})
 
