@@ -28,20 +28,19 @@ def check(
     begins with `note` is a fact that a job would wait for. The exit code is 1 if a job could not run, and 2 if the
     settings are wrong by themselves.
     """
+    pipeline = pipeline_settings(config)
+    chosen = pipeline.chosen(jobs)
+    from spark_integration.pipeline.run_check import check_run  # noqa: PLC0415 - slow
     from spark_integration.pipeline.sql_check import sql_of, sql_problems, starting_jvm  # noqa: PLC0415 - slow
 
-    # It starts while the settings are read and Kafka is asked, also where they turn out to have no SQL.
-    with starting_jvm() if parse_sql else nullcontext() as jvm:
-        pipeline = pipeline_settings(config)
-        chosen = pipeline.chosen(jobs)
-        from spark_integration.pipeline.run_check import check_run  # noqa: PLC0415 - slow
-
-        texts = sql_of(chosen)
+    texts = sql_of(chosen) if parse_sql else []
+    # Its JVM starts while Kafka is asked.
+    with starting_jvm() if texts else nullcontext() as jvm:
         findings = check_run(pipeline, chosen)
         for finding in findings:
             data(f"note: {finding}" if finding.kind == "note" else str(finding))
         problems = sum(finding.kind != "note" for finding in findings)
-        if jvm is not None and texts:
+        if jvm is not None:
             # It needs Java, whose absence is one of the problems.
             with suppress(Stop) if problems else nullcontext():
                 for line in sql_problems(pipeline, texts, jvm()):

@@ -284,6 +284,39 @@ def test_a_parser_that_does_not_start_is_named_with_the_way_round(home, tmp_path
         wait()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the Java of this test is a script")
+def test_java_is_started_for_sql_alone(tmp_path, monkeypatch) -> None:
+    """A check starts no Java where no chosen job has SQL, where the SQL is left out, and where the settings are wrong.
+
+    The Java of this test notes its start.
+    """
+    monkeypatch.setattr(run_check, "Admin", partial(run_check.Admin, connect_timeout_s=0.1))
+    mark = tmp_path / "started"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text(f"#!/bin/sh\ntouch '{mark}'\n")
+    (tmp_path / "bin" / "java").chmod(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="17.0.9"\nMODULES="java.base jdk.incubator.vector"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    topics = {"orders": {}, "sums": {"key": ["/item"]}}
+    (tmp_path / "sowstream.yaml").write_text(
+        yaml.safe_dump({"kafka": {"bootstrap.servers": "localhost:9"}, "topics": topics})
+    )
+    book = {"job": "table", "topic": "orders", "to": {"path": "book"}}
+    sums = {"job": "features", "from": ["orders"], "topic": "sums", "key": ["item"], "sql": "SELECT 1 AS item"}
+    file = tmp_path / "pipeline.yaml"
+
+    def starts(*words: str, **more: object) -> bool:
+        mark.unlink(missing_ok=True)
+        file.write_text(yaml.safe_dump({"jobs": {"book": book | more, "sums": sums}}))
+        run_command(["check", "-c", str(file), *words])
+        return mark.exists()
+
+    assert starts()
+    assert not starts("book")
+    assert not starts("--no-sql")
+    assert not starts(kind="scd3")
+
+
 def test_a_check_imports_little(tmp_path) -> None:
     """Jobs of each kind are read and checked without pandas and the data source, whose imports take a second."""
     assert run_command(["init", str(tmp_path / "first")]) == 0
