@@ -36,6 +36,8 @@ from tests.programs.benchmarks.throughput import broker, print_progress
 _LOOK_S: Final = 0.05
 _PACE_S: Final = 0.01
 _TABLE: Final = "book"
+_FIRST_ROWS: Final = 1_000_000
+"""The records for which the wait for the first rows is long enough: Spark starts late on a busy machine."""
 _COLUMNS: Final = "id LONG, sent_s DOUBLE"
 
 
@@ -78,7 +80,7 @@ def _delays(setup: BenchSetup, jobs: dict[str, Any], arguments: argparse.Namespa
     with running(worker_process(setup)), running(_jobs(setup, jobs)) as job:
         feed = _Feed(setup, arguments.rate, arguments.keys)
         with feed:
-            wait_until(job, lambda: bool(snapshots.look()), every_s=_LOOK_S)
+            wait_until(job, lambda: bool(snapshots.look()), every_s=_LOOK_S, count=_FIRST_ROWS)
             print_progress("the table has its first rows")
             begun_s = time.time()
             counted_s = begun_s + arguments.seconds / 3
