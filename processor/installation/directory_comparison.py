@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from processor.config import SchemaConfig
 from processor.config.kafka_names import KafkaNames
 from processor.errors import Stop
 from processor.installation.configured_pipelines import pipeline_of
@@ -73,12 +74,28 @@ def differences(configured: Description, described: Description) -> list[Differe
     harmless = {"schema", "registry"}
     if configured.encoding != described.encoding:
         harmless.remove("schema" if "schema" in fields else "registry")
+    elif "schema" in fields and (found := _contradiction(configured, described)) is not None:
+        harmless.remove("schema")
+        theirs["schema"], ours["schema"] = found
     return [
         Difference(
             field, ours[field], theirs[field], "refuse" if field in _REFUSED and field not in harmless else "warn"
         )
         for field in fields
     ]
+
+
+def _contradiction(configured: Description, described: Description) -> tuple[str, str] | None:
+    """The first field that messages of the described protobuf schema have otherwise, as both schemas declare it."""
+    schemas = described.record_schema, configured.record_schema
+    if "protobuf" not in (configured.message_type, *configured.parts):
+        return None
+    if not all(each is not None and each.message and (each.text or each.base64) for each in schemas):
+        return None
+    from processor.codec.protobuf.codec import contradiction  # noqa: PLC0415 - of an extra
+
+    former, present = (SchemaConfig(**each.model_dump()) for each in schemas if each is not None)
+    return contradiction(former, present)
 
 
 class DescribedRecords:

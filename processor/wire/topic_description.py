@@ -121,13 +121,15 @@ class Description(BaseModel):
         With a registry, messages begin with a frame that names their schema. Avro without one has no field names, so
         that its messages can be read with their own schema alone.
         """
-        has_content = self.record_schema is not None and (self.record_schema.text or self.record_schema.base64)
-        if self.registry is not None and not _FRAMED.isdisjoint((self.message_type, *self.parts)):
+        schema, kinds = self.record_schema, {self.message_type, *self.parts}
+        if self.registry is not None and not _FRAMED.isdisjoint(kinds):
             return "framed"
-        if self.message_type == "protobuf" and self.record_schema is not None and not has_content:
+        if schema is None:
+            return None
+        if "protobuf" in kinds and not (schema.text or schema.base64):
             return "framed"
-        if self.message_type == "avro" and self.record_schema is not None:
-            return _layout(self.record_schema.text)
+        if "avro" in kinds:
+            return _layout(schema.text)
         return None
 
     def to_json(self) -> bytes:

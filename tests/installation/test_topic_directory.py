@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from google.protobuf import descriptor_pb2
 
 from processor.config import Config, SchemaConfig
 from processor.errors import ConfigurationError
@@ -210,15 +211,38 @@ def test_a_contradiction_has_both_values(change, field, severity, ours, theirs):
     assert "sowstream topics apply" in problem.to_do
 
 
-def with_schema(schema=None, message_type="avro", registry=None):
+def with_schema(schema=None, message_type="avro", registry=None, parts=()):
     """The description of a topic with a schema."""
-    topic = {"message_type": message_type, "schema": schema}
+    topic = {"message_type": message_type, "schema": schema, "parts": parts}
     tree = {"topics": {"q": topic}, "schema_registry": {} if registry is None else {"url": registry}}
     return describe(Config.model_validate(tree))["q"]
 
 
+def in_parts(schema, part):
+    """The same of a composite, whose second part has the schema."""
+    return with_schema(schema, "composite-local", parts=["json", part])
+
+
 DOCUMENTED = AVRO.replace('"long"', '"long", "doc": "its number", "default": 0')
-PROTO, OTHER_PROTO = ({"base64": base64.b64encode(raw).decode(), "message": "p.M"} for raw in (b"\xff", b"\xfe"))
+
+
+def proto(fields: str, states: str = "NEW:0 HELD:1"):
+    """The schema of a message with the fields `name:number:TYPE`, where ENUM has the states, and with one of itself."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", package="p")
+    message = file.message_type.add(name="M")
+    for name, number, kind in (field.split(":") for field in f"{fields} next:99:MESSAGE".split()):
+        field = message.field.add(name=name, number=int(number), label="LABEL_OPTIONAL", type=f"TYPE_{kind}")
+        if kind in {"ENUM", "MESSAGE"}:
+            field.type_name = ".p.State" if kind == "ENUM" else ".p.M"
+    kinds = file.enum_type.add(name="State")
+    for name, number in (state.split(":") for state in states.split()):
+        kinds.value.add(name=name, number=int(number))
+    content = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    return {"base64": base64.b64encode(content).decode(), "message": "p.M"}
+
+
+FIELDS = "id:1:INT64 qty:2:INT32 state:3:ENUM"
+PROTO = proto(FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +257,14 @@ PROTO, OTHER_PROTO = ({"base64": base64.b64encode(raw).decode(), "message": "p.M
         (with_schema(registry="http://r"), with_schema({"subject": "of-its-own"}, registry="http://r"), []),
         (with_schema(message_type="json"), with_schema(message_type="json", registry="http://r"), []),
         (with_schema(PROTO, "protobuf"), with_schema({"subject": "q"}, "protobuf", "http://r"), ["schema"]),
-        (with_schema(PROTO, "protobuf"), with_schema(OTHER_PROTO, "protobuf"), []),
+        (with_schema(PROTO, "protobuf"), with_schema(proto(f"{FIELDS} px:4:DOUBLE"), "protobuf"), []),
+        (with_schema(PROTO, "protobuf"), with_schema(proto("id:1:INT64"), "protobuf"), []),
+        (with_schema(PROTO, "protobuf"), with_schema(proto(FIELDS.replace("qty", "quantity")), "protobuf"), []),
         (with_schema(PROTO, "protobuf"), with_schema(PROTO, "protobuf", "http://r"), []),
+        (in_parts({"text": AVRO}, "avro"), in_parts({"text": AVRO.replace("long", "int")}, "avro"), ["schema"]),
+        (in_parts({"text": AVRO}, "avro"), in_parts({"text": DOCUMENTED}, "avro"), []),
+        (in_parts(PROTO, "protobuf"), in_parts(proto(f"{FIELDS} px:4:DOUBLE"), "protobuf"), []),
+        (in_parts(PROTO, "protobuf"), in_parts(proto("id:2:INT64 qty:1:INT32"), "protobuf"), ["schema"]),
     ],
 )
 def test_a_schema_is_refused_where_it_cannot_read_the_messages(before, after, refused):
@@ -242,6 +272,22 @@ def test_a_schema_is_refused_where_it_cannot_read_the_messages(before, after, re
     found = differences(after, before)
     assert found
     assert [each.field for each in found if each.severity == "refuse"] == refused
+
+
+@pytest.mark.parametrize(
+    ("after", "shown"),
+    [
+        (proto(FIELDS.replace("INT32", "STRING")), "schema was int32 qty = 2, is string qty = 2"),
+        (proto("id:2:INT64 qty:1:INT32"), "schema was int64 id = 1, is int32 qty = 1"),
+        (proto("id:1:INT64 qty:7:INT32"), "schema was int32 qty = 2, is int32 qty = 7"),
+        (proto(FIELDS, "NEW:0 HELD:2"), "schema was HELD = 1, is HELD = 2"),
+    ],
+    ids=["type", "swapped", "moved", "state"],
+)
+def test_another_meaning_of_a_protobuf_field_is_refused(after, shown):
+    """Records would be read as something else: the field is named as both schemas declare it."""
+    (found,) = differences(with_schema(after, "protobuf"), with_schema(PROTO, "protobuf"))
+    assert (found.severity, str(found)) == ("refuse", shown)
 
 
 def test_what_a_copy_is_derived_from_is_compared():

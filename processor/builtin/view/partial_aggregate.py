@@ -20,7 +20,7 @@ from processor.builtin.view.stage_output import Contributions, plain_value, show
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution, GroupIncomplete
 from processor.filter.aggregate.combining import plain_members
-from processor.filter.aggregate.extremes import KEPT_MAX
+from processor.filter.aggregate.extremes import KEPT_LEAST, KEPT_MAX
 from processor.values.key_text import group_key
 from processor.wire.view_parts import (
     ROUTE_HEADERS,
@@ -59,9 +59,6 @@ _KEPT_MAX: Final = KEPT_MAX
 
 _ROOM_MAX: Final = 2_000_000
 """Values of a partition's plain records that are in memory for its extremes, 16 bytes each: about 32 MB."""
-
-_KEPT_LEAST: Final = 16
-"""Values that an extreme which gets one keeps although the partition has `_ROOM_MAX`."""
 
 _OTHERS_SHARE: Final = 8
 """Values of other records, which are objects of about 100 bytes: one of so many of `_ROOM_MAX`."""
@@ -242,7 +239,7 @@ class ViewPartialAggregate(Processor):
         if (group := self._groups.get(key)) is None:
             # The more groups there are, the fewer values each may keep.
             share = _ROOM_MAX // _OTHERS_SHARE // (len(self._groups) + 1)
-            group = self._definition.new_group(max(min(self._kept_max, share), min(self._kept_max, _KEPT_LEAST)))
+            group = self._definition.new_group(max(min(self._kept_max, share), min(self._kept_max, KEPT_LEAST)))
             self._groups[key] = group
         group.add(contribution)
 

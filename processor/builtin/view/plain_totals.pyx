@@ -11,9 +11,12 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from processor.builtin.view.plain_nearest cimport Key, add_key, begin_again, is_less, key_of, number_of, remove_key
 from processor.builtin.view.plain_texts cimport put_bytes, put_decimal, put_number
 
+from processor.filter.aggregate import extremes
+
+cdef Py_ssize_t KEPT_LEAST = extremes.KEPT_LEAST
+cdef Py_ssize_t LOW_SHARE = extremes.LOW_SHARE
+
 cdef enum:
-    KEPT_LEAST = 16  # Values of each extreme that are kept although the partition has too many.
-    LOW_SHARE = 4  # As in `processor.filter.aggregate.extremes`.
     DECIMALS_MAX = 16  # One more than a canonical number has.
 
 cdef tuple TENS = tuple([10**power for power in range(DECIMALS_MAX + 1)])

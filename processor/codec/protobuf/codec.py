@@ -10,6 +10,7 @@ from processor.record import Value
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import DecodeError
 
     from processor.codec.protobuf.messages import BytesCodec, DeltaCodec, WholeCodec, implicit_fields
@@ -73,3 +74,52 @@ def _message_class(schema: SchemaConfig, name: str) -> Value:
         known = [f"{proto.package}.{kind.name}".lstrip(".") for proto in files.file for kind in proto.message_type]
         raise ConfigurationError(f"schema: {schema.place}: {unknown_name('message', name, known)}") from None
     return message_factory.GetMessageClass(descriptor)
+
+
+def contradiction(former: SchemaConfig, present: SchemaConfig) -> tuple[str, str] | None:
+    """Compare two schemas with descriptor sets, as messages of the former one are to be read by the present one.
+
+    Returns:
+        The first field that would be read as something else, as `int32 qty = 3`, of each schema: its number has another
+        type, or its name another number. None if there is none; a removed field stays in its messages, by its number.
+
+    Raises:
+        ConfigurationError: one of them is no descriptor set with its message.
+    """
+    types = (_message_class(each, each.message or "").DESCRIPTOR for each in (former, present))
+    return _contradiction(*types, set())
+
+
+def _contradiction(former: Descriptor, present: Descriptor, seen: set[str]) -> tuple[str, str] | None:
+    seen.add(former.full_name)
+    for field in former.fields:
+        same = present.fields_by_number.get(field.number)
+        for other in (same, present.fields_by_name.get(field.name)):
+            if other is not None and _form(other) != _form(field):
+                return _declaration(field), _declaration(other)
+        if same is None:
+            continue
+        found = None
+        if field.enum_type is not None:
+            numbers = same.enum_type.values_by_name
+            moved = (each for each in field.enum_type.values if numbers.get(each.name, each).number != each.number)
+            found = next(
+                ((f"{each.name} = {each.number}", f"{each.name} = {numbers[each.name].number}") for each in moved), None
+            )
+        elif field.message_type is not None and field.message_type.full_name not in seen:
+            found = _contradiction(field.message_type, same.message_type, seen)
+        if found is not None:
+            return found
+    return None
+
+
+def _form(field: FieldDescriptor) -> tuple[int, int, bool]:
+    return field.number, field.type, field.is_repeated
+
+
+def _declaration(field: FieldDescriptor) -> str:
+    """A field as a .proto file has it, without options."""
+    named = field.message_type or field.enum_type
+    kind = descriptor_pb2.FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()
+    repeated = "repeated " if field.is_repeated else ""
+    return f"{repeated}{named.full_name if named else kind} {field.name} = {field.number}"

@@ -14,6 +14,9 @@ KEPT_MAX: Final = 512
 """Most values that are kept of a group, unless the caller says another number; beyond it, half of them, the farther
 from the extreme, are forgotten."""
 
+KEPT_LEAST: Final = 16
+"""Values that an extreme which gets one keeps although others have taken all room there is for them."""
+
 LOW_SHARE: Final = 4
 """An extreme is low when it keeps at most one of so many values that it may keep, and has forgotten others."""
 
