@@ -135,6 +135,8 @@ def compile_work(text: str) -> int:
     """
     words = 0
     for match in _WORD.finditer(text[:CHARACTERS_MAX]):
+        if match["open"]:
+            break  # The parser goes no further.
         words += 1 + (match.end() - match.start()) // _CONSTANTS_OF_A_WORD if match["list"] else 1
         if words > TOKENS_MAX:
             break

@@ -189,8 +189,8 @@ STEP: Final = r"""(?:[\w@#:.$-]+|'(?:[^'\\]++|\\.|'')*'|"(?:[^"\\]++|\\.|"")*")"
 PATH: Final = rf"(?:/{STEP}(?:\[[0-9]{{1,9}}\])*)+"
 """A path: names, and behind each any number of places in arrays."""
 
-NUMBER: Final = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-"""A number without a sign."""
+NUMBER: Final = r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+"""A number without a sign. Digits once taken are not given back, so that a long row of them is gone through once."""
 
 TEXT: Final = r"""'(?:[^'\\]++|\\.|'')*'|"(?:[^"\\]++|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*\""""
 """A text in quotes."""

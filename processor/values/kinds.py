@@ -29,7 +29,7 @@ class FieldType(NamedTuple):
     """
 
 
-DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)", re.ASCII)
+DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)", re.ASCII)
 """A number as FIX, NVFIX and XML have it: a text. Exponents are none of theirs."""
 
 

@@ -3,20 +3,34 @@
 Expressions in the settings that are over it are refused by `sowstream check`.
 """
 
+import contextlib
 import random
 import sys
+import time
 from decimal import Decimal
+from functools import partial
+from typing import Final
 
 import pytest
 import yaml
 
 from processor.cli.main import run
-from processor.errors import FilterError
+from processor.codec import load_codec
+from processor.errors import FilterError, SowstreamError
 from processor.filter import RecordMetadata, compile_assignments, compile_expression, compile_filter, compile_work
 from processor.filter.aggregate import compile_fields
 from processor.filter.compare import number_key
 from processor.filter.evaluation import over_budget
 from processor.filter.limits import MADE_CHARACTERS_MAX, PATTERN_CHARACTERS_MAX, STEPS_MAX, TOKENS_MAX
+from processor.merge import KeyFields
+from processor.merge.builtin_rules import check_addend, exact_sum
+from processor.subscriptions.request.record_order import SortOrder
+from processor.subscriptions.request.select import Select
+from processor.subscriptions.request.subscribe_options import parse_options
+from processor.subscriptions.request.subscribed_topic import Topic
+from processor.subscriptions.request.subscription_spec import GroupingSpec
+from processor.values.key_text import is_respelled
+from processor.values.kinds import compare
 
 GROWING = "'yy'"
 for _ in range(6):
@@ -293,3 +307,41 @@ def test_a_costly_expression_of_the_settings_is_refused_by_check(place, settings
     assert place in shown
     assert "line 1, column" in shown
     assert "up to here its functions make texts of" in shown
+
+
+_LONG: Final = 60_000
+_DIGITS: Final = "1" * _LONG
+_OPEN: Final = "'" + r"\'" * (_LONG // 2)
+_SPACES: Final = " " * _LONG
+
+
+def _project(text):
+    options = parse_options(f"grouping=[/g],projection=[{text}]", live=True, delta=False)
+    GroupingSpec(Topic("t", load_codec("json"), KeyFields(("/id",))), None, options)
+
+
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (compile_work, f"/a IN ({_DIGITS}"),
+        (compile_work, f"({_DIGITS}) OR /a = 1"),
+        (compile_work, _OPEN),
+        (compile_filter, f"/a IN ({_DIGITS}"),
+        (compile_filter, f"/a IN ({_DIGITS}) OR /b = 1"),
+        (compile_filter, _OPEN),
+        (SortOrder, _OPEN),
+        (partial(Select, key=KeyFields(("/id",))), _OPEN),
+        (_project, f"a{_SPACES}b"),
+        (_project, f"SUM(/a){_SPACES}AS{_SPACES}x"),
+        (is_respelled, f"{_DIGITS}x"),
+        (partial(compare, "1"), f"{_DIGITS}x"),
+        (check_addend, f"{_DIGITS}x"),
+        (partial(exact_sum, "1"), f"{_DIGITS}.{_DIGITS}x"),
+    ],
+)
+def test_a_long_text_is_gone_through_once(read, text):
+    """A text of a stranger takes a time that grows with its length, not with the square of it: one held a gateway."""
+    began_s = time.process_time()
+    with contextlib.suppress(SowstreamError):
+        read(text)
+    assert time.process_time() - began_s < 3

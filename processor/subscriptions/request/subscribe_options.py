@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 
 _TOKEN: Final = re.compile(
-    r"""'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|(?<!\w)[rR](?:'[^']*'|"[^"]*")|[][(),]""", re.DOTALL
+    r"""'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?<!\w)[rR](?:'[^']*+(?:'|\Z)|"[^"]*+(?:"|\Z))|[][(),]""",
+    re.DOTALL,
 )
-"""The tokens that decide: a text in quotes, as in filters, a bracket, a comma. A quote that is never closed is none."""
+"""The tokens that decide: a text in quotes, as in filters, a bracket, a comma. A text without its last quote goes on to
+the end: nothing is gone through twice."""
 
 
 class Item(NamedTuple):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from processor.subscriptions.request.subscribe_options import Options
 
 
-_AS: Final = re.compile(r"(.+)\s+AS\s+(/\S+)", re.IGNORECASE | re.DOTALL)
+_AS: Final = re.compile(r"(.+)\sAS\s++(/\S+)", re.IGNORECASE | re.DOTALL)
 
 
 class GroupingSpec:
@@ -56,7 +56,7 @@ class GroupingSpec:
                 raise ConfigurationError(
                     f"option 'projection': {item.text.strip()!r} has no name; write SUM(/qty) AS /qty"
                 )
-            fields[match[2]] = match[1]
+            fields[match[2]] = match[1].rstrip()
         try:
             self.definition: Final = compile_aggregates({path: path for path in options.grouping}, fields)
         except ConfigurationError as error:
