@@ -86,8 +86,8 @@ def contradiction(former: SchemaConfig, present: SchemaConfig) -> tuple[str, str
     Raises:
         ConfigurationError: one of them is no descriptor set with its message.
     """
-    types = (_message_class(each, each.message or "").DESCRIPTOR for each in (former, present))
-    return _contradiction(*types, set())
+    types = [_message_class(each, each.message or "").DESCRIPTOR for each in (former, present)]
+    return _contradiction(types[0], types[1], set())
 
 
 def _contradiction(former: Descriptor, present: Descriptor, seen: set[str]) -> tuple[str, str] | None:
