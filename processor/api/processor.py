@@ -125,6 +125,10 @@ class Processor(ABC):
     input is then a compacted topic whose records have a header `version`: one with a name of its own, or the SOW topic
     of its underlying. Before the processor begins, the table is restored to the end of the input, so that it may have
     records that are about to come; the processor puts each later record itself."""
+    keeps_input_keys: ClassVar[bool] = False
+    """True if each record of its state has the key of the input record that it was made of, for an input that is the
+    SOW topic of its underlying. After an outage in which deletes may have been removed from that topic
+    (`delete.retention.ms`) it receives a tombstone, without a timestamp, for each key that the topic no longer has."""
     is_repeatable: ClassVar[bool] = False
     """True if it may run at least once, where the settings ask for that: it makes the same of the same records on the
     same states, whenever it receives them, writes the `source` of each SOW record, and skips the records in

@@ -107,7 +107,7 @@ class HostedProcessor:
         """
         context, first = self._context, records[0]
         context.now_ms = self._clock_ms()
-        context.lives.next_offset = first.offset
+        context.lives.next_offset = max(first.offset, self.next_offset)  # Missed deletes have earlier offsets.
         self._is_at_end = False
         with _Counting(context):
             self._process(records)
@@ -157,7 +157,8 @@ class HostedProcessor:
         if taken := self._taken(batch):
             self._limit.took(taken)
         place = len(taken)
-        self.next_offset = batch[place].offset if place < len(batch) else batch[-1].offset + 1
+        next_offset = batch[place].offset if place < len(batch) else batch[-1].offset + 1
+        self.next_offset = max(self.next_offset, next_offset)
         return records[place:]
 
     def _process_suspect(self, record: Record) -> None:
@@ -274,11 +275,12 @@ class HostedProcessor:
 
     def _skipped(self, records: Sequence[Record]) -> Sequence[Record]:
         """Reject the records that an operator ordered to skip; returns the others."""
-        skipped = [record for record in records if record.offset <= self._skip_until]
-        for record in skipped:
-            self._reject(record, RecordRejected("skipped", "skipped by order (sowstream resume --skip)"))
-        self.next_offset = skipped[-1].offset + 1
-        return records[len(skipped) :]
+        order = range(self.committed_offset, self._skip_until + 1)  # Not the missed deletes before it.
+        if skipped := [record for record in records if record.offset in order]:
+            for record in skipped:
+                self._reject(record, RecordRejected("skipped", "skipped by order (sowstream resume --skip)"))
+            self.next_offset = skipped[-1].offset + 1
+        return [record for record in records if record.offset not in order]
 
     def _reject(self, record: Record, error: RecordRejected) -> None:
         """Reject a record that is skipped, or on which the processor raises."""

@@ -106,6 +106,8 @@ class Task(HostedProcessor):
         """The redelivered records that the restore found in SOW; None after a transaction."""
         self.committed_note = ""
         """The processor's note of the last commit."""
+        self.missed: Sequence[Record] = ()
+        """Deletes that have gone from its input while it was away, until an input position behind them is committed."""
         self._again_until = -1
         self._prepared: Prepared | None = None
         self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report yet.
@@ -144,6 +146,7 @@ class Task(HostedProcessor):
             Lives(self.marks, self.input_id),
         )
         self.begin(context, offset)
+        self.left = self.missed
         if self._skips_unread and self._skip_until >= offset:
             self._pass_unread()
 
@@ -293,6 +296,8 @@ class Task(HostedProcessor):
         self.lacks_offset = False
         self._delivered = {}
         self.committed_offset = prepared.offset
+        if self.missed and prepared.offset > self.missed[-1].offset + 1:
+            self.missed = ()
         self._limit.committed(prepared.offset)
         if self._suspects.until >= 0:
             self._suspects.committed(prepared.offset)

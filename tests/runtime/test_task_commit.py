@@ -365,3 +365,38 @@ class TestUnderWay:
         task.close()
         assert dict(store.scan()) == {b"k": Stored(1, b"1")}
         assert store.progress().position == 1
+
+
+class TestMissedDeletes:
+    """Deletes that have gone from the input come before the next record."""
+
+    def commit(self, task: Task, batch: list[Record]) -> None:
+        """Process and commit records."""
+        task.process(batch)
+        task.take_outputs()
+        task.await_delivery("sow")(task.state.position)
+        task.prepare()
+        task.committed()
+
+    def test_they_come_again_until_a_position_behind_them_is_committed(self):
+        """A commit of a part of them moves no position, so that a successor compares again."""
+        task = a_task()
+        task.missed = [a_record(8), a_record(9)]
+        task.start(10)
+        self.commit(task, [task.left[0]])
+        assert (task.next_offset, task.committed_offset) == (10, 10)
+        task.rewind()
+        task.start(10)
+        assert task.left == task.missed != ()
+        self.commit(task, [*task.left, a_record(10)])
+        assert (task.committed_offset, task.missed) == (11, ())
+
+    def test_an_order_to_skip_records_does_not_skip_them(self):
+        """The order names the records that are read, and these have earlier offsets."""
+        task = a_task()
+        task.missed = [a_record(9, b"missed")]
+        task.skip(10, is_readable=True)
+        task.start(10)
+        task.process([*task.left, a_record(10, b"skipped"), a_record(11, b"next")])
+        assert [value for _, value, _ in task.take_outputs()["sow"]] == [b"missed", b"next"]
+        assert task.next_offset == 12

@@ -10,6 +10,7 @@ from heapq import nlargest
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Input, Output, Processor, Record, RecordRejected
+from processor.api.builtin import builtin_context
 from processor.builtin.conflate.delivery import Delivery, Reader
 from processor.builtin.conflate.pending import HEADERS_BYTES, UNREAD_MAX, PendingUpdates, pack_head
 from processor.config import ConflatedConfig
@@ -154,6 +155,7 @@ class Conflate(Processor):
     settings_type = ConflatedConfig
     input: ClassVar[Input] = Input("sow", from_underlying=True)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("delta"))
+    keeps_input_keys: ClassVar[bool] = True
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
@@ -175,6 +177,7 @@ class Conflate(Processor):
         is_selected = None if selected is None else selects(selected, settings.underlying)
         self._reader = Reader(context.codec, is_selected, self._reject)
         self._replay_guard = ReplayGuard(context.noted)
+        self._begin_offset = builtin_context(context).lives.next_offset
         self._is_again = True  # The next input may have been seen before.
         # Nothing is delivered before all input that was seen has come again.
         self._must_wait = self._replay_guard.is_noted
@@ -261,7 +264,8 @@ class Conflate(Processor):
         until: dict[bytes | None, int] = {key: old.source_offset for key, old in states.items() if old is not None}
         if not came or max(until.values(), default=-1) < came[0].offset:
             return came
-        fresh = [record for record in came if record.offset > until.get(record.key, -1)]
+        begin = self._begin_offset  # Deletes from before it were missed.
+        fresh = [record for record in came if record.offset > until.get(record.key, -1) or record.offset < begin]
         if delivered := len(came) - len(fresh):
             self._context.count("already_delivered", delivered)
         return fresh

@@ -52,6 +52,7 @@ class _Side(Processor):
 
     settings_type = ViewConfig
     input: ClassVar[Input] = Input("sow", from_underlying=True)
+    keeps_input_keys: ClassVar[bool] = True
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:

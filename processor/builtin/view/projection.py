@@ -29,6 +29,7 @@ class ViewProjection(Processor):
     settings_type = ViewConfig
     input: ClassVar[Input] = Input("sow", from_underlying=True)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("delta"), Output("mark"))
+    keeps_input_keys: ClassVar[bool] = True
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:

@@ -56,6 +56,7 @@ class ViewSplit(Processor):
     settings_type = ViewConfig
     input: ClassVar[Input] = Input("sow", from_underlying=True)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("mark"), Output("parts", downstream=True))
+    keeps_input_keys: ClassVar[bool] = True
 
     @classmethod
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:

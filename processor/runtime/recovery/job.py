@@ -19,6 +19,7 @@ from processor.errors import PartitionHeld, Stop
 from processor.hosting.commit_metadata import Redelivered
 from processor.kafka import outage
 from processor.runtime.metrics import RESTORED
+from processor.runtime.recovery.log_replay import PresentKeys
 from processor.runtime.recovery.restore_range import place_question
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.questions import PartitionQuestion
     from processor.kafka.clients.log_reader import LogReader
+    from processor.record import Record
     from processor.runtime.recovery.input_position import Beginning
     from processor.runtime.recovery.log_replay import LogReplay
     from processor.runtime.recovery.restore_range import Start
@@ -126,6 +128,7 @@ class RestoreJob:
     read: int = 0
     sow_read: int = 0
     opened_at: int = 0  # The SOW position of its state when it was opened.
+    present: PresentKeys | None = None  # The keys of the input, after an outage in which deletes may have gone.
     damages: int = 0  # How often its store was wiped during the restore.
     logged_s: float = field(default=0.0)
 
@@ -139,6 +142,16 @@ class RestoreJob:
         """The first log that is not complete; None: all are, or there are none yet."""
         return next((part for part in self.logs.values() if not part.is_complete), None)
 
+    def missed(self, offset: int) -> list[Record]:
+        """Return the deletes that are gone from the input, for a task that goes on at an offset."""
+        if self.present is None:
+            return []
+        deletes = self.present.deletes(self.task.state, offset)
+        if deletes:
+            where = {"topic": self.present.topic, "partition": self.present.partition}
+            log.warning("deleted while this group was away", **where, records=len(deletes))
+        return deletes
+
     def log_restored(self, kafka_topic: str) -> None:
         """Log the end of the restore."""
         seconds = round(time.monotonic() - self.began_s, 3)
@@ -150,6 +163,29 @@ def moved_start(start: Start, beginning: Beginning) -> Start:
     """Replace the start of the input by a beginning that the input position has decided."""
     redelivered = Redelivered.from_metadata(beginning.offset, beginning.metadata)
     return start._replace(offset=beginning.offset, redelivered=redelivered, is_new=False, metadata=beginning.metadata)
+
+
+def present_keys(task: Task, source: str, start: Start) -> PresentKeys | None:
+    """Create the log of the keys that an input has; None if the task has no records, or cannot take deletes of others.
+
+    Args:
+        task: its state has been restored.
+        source: the input topic, of which deletes may be gone.
+        start: the start of the input.
+    """
+    if not task.state.scan(None, 1):
+        return None
+    where = {"topic": source, "partition": task.partition}
+    if task.pipeline.processor_type.keeps_input_keys:
+        log.info("comparing with the input", **where, end=start.end)
+        return PresentKeys(source, task.partition, start.oldest, start.end)
+    log.error(
+        "deletes of the input may be missing",
+        **where,
+        why="the group was away for longer than its delete.retention.ms",
+        remedy="rebuild the family; a plug-in that declares `keeps_input_keys` is compared with its input",
+    )
+    return None
 
 
 def open_stores(

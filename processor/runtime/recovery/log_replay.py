@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
+from processor.record import Record
 from processor.store.contract import past_ms, stale_reason
 from processor.store.layout import encode_record, plain_head
 from processor.store.marks import OWN_NAMES
 from processor.wire.publisher_mark import mark_text
-from processor.wire.record_headers import plain_version_of, stored_from, stored_of
+from processor.wire.record_headers import plain_version_of, removal_headers, stored_from, stored_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.hosting.commit_metadata import Redelivered
     from processor.kafka.message import Message
-    from processor.record import Header, Record, Stored
+    from processor.record import Header, Stored
     from processor.runtime.recovery.restore_range import RestoreRange
     from processor.runtime.task import Task
     from processor.store.layered_state import LayeredState
@@ -51,6 +52,9 @@ class EncodedHeads:
         self.expires = self.expires or stored.expires_at_ms > 0
         return encode_record(stored)
 
+
+_PIECE: Final = 2_000
+"""Records of a state that are looked at together."""
 
 _MANY: Final = 100_000
 """Remaining records that justify the preparation of a store, which takes as long as ten thousand records."""
@@ -228,6 +232,52 @@ class MarkReplay(LogReplay):
             return None
         self._marks.wipe()
         return "they are ahead of the mark topic, which must have been made anew"
+
+
+class PresentKeys(LogReplay):
+    """Collects the keys of the records in a compacted input, of which the deletes do not stay."""
+
+    def __init__(self, topic: str, partition: int, begin: int, end: int) -> None:
+        super().__init__(topic, partition)
+        self.target = end
+        self._position = begin
+        self._keys: set[bytes | None] = set()
+
+    @property
+    def position(self) -> int:
+        """The next offset to take."""
+        return self._position
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Add the keys of these records, and drop those of tombstones."""
+        for record in records:
+            (self._keys.discard if record.value is None else self._keys.add)(record.key)
+        self._position = records[-1].offset + 1
+
+    def finish(self, end: int) -> None:
+        """Note that all records have come."""
+        self._position = max(self._position, end)
+        self.is_complete = True
+
+    def wipe_if_stale(self, horizon_ms: float) -> str | None:  # noqa: ARG002
+        """Keep all: there is nothing from before."""
+        return None
+
+    def deletes(self, state: LayeredState, offset: int) -> list[Record]:
+        """Return a delete of each record of a state whose key the input does not have.
+
+        Their offsets end before the one at which the input continues, as if they had come last, and they have no time.
+        """
+        gone: list[tuple[bytes, int]] = []
+        after: bytes | None = None
+        while rows := state.scan(after, _PIECE):
+            gone += [(key, stored.version) for key, stored in rows if key not in self._keys]
+            after = rows[-1][0]
+        first = offset - len(gone)
+        return [
+            Record(key, None, removal_headers(version + 1, "delete"), max(0, first + place), 0)
+            for place, (key, version) in enumerate(gone)
+        ]
 
 
 def replays(

@@ -2,14 +2,14 @@
 
 ::
 
-    committed offset, oldest input kept ──▶ oldest record and true end of each log, settings of the SOW topic ──▶ range
+    committed offset, oldest input kept ──▶ oldest record and true end of each log, settings of the topics ──▶ range
 
 Each partition proceeds independently: a missing answer delays only its own partition.
 """
 
 from __future__ import annotations
 
-import math
+import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import PartitionHeld
@@ -41,6 +41,15 @@ class Start(NamedTuple):
     """The metadata of the group's offset."""
     oldest: int = 0
     """The oldest input offset that Kafka keeps."""
+    end: int = 0
+    """The end of an input whose deletes do not stay; 0 for any other."""
+    young: int = 0
+    """The first offset of that input with a record not older than deletes stay there; -1: there is none."""
+
+    def lacks_deletes(self, offset: int) -> bool:
+        """Return whether a delete behind an input offset may be gone from the input, with the record before it."""
+        # Compaction never removes the last offset of a partition. Records are in the order of their times.
+        return 0 < offset < self.end - 1 and not 0 <= self.young <= offset
 
 
 class RestoreRange(NamedTuple):
@@ -67,6 +76,7 @@ class RestoreRanges:
         sow: str | None,
         mark: str | None,
         table: bool = False,
+        is_copy: bool = False,
     ) -> None:
         """Begin without partitions.
 
@@ -78,6 +88,7 @@ class RestoreRanges:
             sow: the topic from which states are restored; None if there are none.
             mark: the topic from which marks are restored; None if there are none.
             table: whether a table of the input topic is restored.
+            is_copy: whether the input is a compacted topic, and the states are compared with it after an outage.
         """
         self._positions = positions
         self._admin = admin
@@ -88,9 +99,11 @@ class RestoreRanges:
         self._oldest_input: dict[int, int] = {}
         self._oldest: dict[tuple[str, int], int] = {}
         self._ends: dict[tuple[str, int], int] = {}
-        compacted = input_table or sow
-        self.horizon_ms: float | None = math.inf if compacted is None else None
-        """Retention time of deletes in the SOW topic, or in the topic of the table; None: not known yet."""
+        self._source = source
+        self._is_copy = is_copy
+        self._young: dict[int, int] = {}
+        self.horizons_ms: dict[str, float] = {}
+        """Retention time of deletes in each compacted topic, as far as it is known."""
 
         def committed(partitions: Sequence[int]) -> dict[int, Question[Committed]]:
             return admin.ask_committed(group, source, partitions)
@@ -101,11 +114,15 @@ class RestoreRanges:
         self._ask_oldest_input = self._place_question(source, "oldest")
         self._ask_oldest = {topic: self._place_question(topic, "oldest") for topic in self._topics}
         self._ask_ends = {topic: self._place_question(topic, "end") for topic in self._topics}
+        if is_copy:
+            self._ask_ends.setdefault(source, self._place_question(source, "end"))
         self._ask_topic = PartitionQuestion(
             f"the id of {source}", admin.renewal, lambda _: {_SETTINGS: admin.ask_topic(source)}
         )
-        self._ask_settings = PartitionQuestion(
-            f"the settings of {compacted}", admin.renewal, lambda _: {_SETTINGS: admin.ask_config(compacted or "")}
+        compacted = {sow, input_table, source if is_copy else None} - {None}
+        self._ask_settings = {topic: self._settings_question(topic) for topic in compacted if topic is not None}
+        self._ask_young = PartitionQuestion(
+            f"the young records of {source} partition {{}}", admin.renewal, self._young_of
         )
 
     def add(self, partition: int) -> None:
@@ -114,8 +131,8 @@ class RestoreRanges:
         self._starts[partition] = None
         self._ask_committed.want(partition)
         self._ask_oldest_input.want(partition)
-        if self.horizon_ms is None:
-            self._ask_settings.want(_SETTINGS)
+        for topic in self._ask_settings.keys() - self.horizons_ms.keys():
+            self._ask_settings[topic].want(_SETTINGS)
         if not self._positions.topic_id:
             self._ask_topic.want(_SETTINGS)
 
@@ -127,18 +144,22 @@ class RestoreRanges:
         self._oldest_input.pop(partition, None)
         self._ask_committed.forget(partition)
         self._ask_oldest_input.forget(partition)
-        for topic in self._topics:
+        self._young.pop(partition, None)
+        self._ask_young.forget(partition)
+        for topic, ask_oldest in self._ask_oldest.items():
             self._oldest.pop((topic, partition), None)
+            ask_oldest.forget(partition)
+        for topic, ask_end in self._ask_ends.items():
             self._ends.pop((topic, partition), None)
-            self._ask_oldest[topic].forget(partition)
-            self._ask_ends[topic].forget(partition)
+            ask_end.forget(partition)
 
     def unanswered(self, partition: int) -> str | None:
         """The first question about a partition that has no answer; None if there is none."""
         questions: list[PartitionQuestion[Any]] = []
         questions += [self._ask_committed, self._ask_oldest_input, *self._ask_oldest.values(), *self._ask_ends.values()]
-        asked = [question.unanswered(partition) for question in questions]
-        asked += [self._ask_settings.unanswered(_SETTINGS), self._ask_topic.unanswered(_SETTINGS)]
+        asked = [question.unanswered(partition) for question in (*questions, self._ask_young)]
+        asked += [question.unanswered(_SETTINGS) for question in self._ask_settings.values()]
+        asked.append(self._ask_topic.unanswered(_SETTINGS))
         return next((text for text in asked if text is not None), None)
 
     def is_in_balance(self, partition: int) -> bool:
@@ -167,11 +188,17 @@ class RestoreRanges:
                 # Only after the input offset is known: offset, records and marks were committed together.
                 for question in (*self._ask_oldest.values(), *self._ask_ends.values()):
                     question.want(partition)
-        for topic in self._topics:
-            self._oldest |= {(topic, number): at for number, at in self._ask_oldest[topic].turn().items()}
-            self._ends |= {(topic, number): at for number, at in self._ask_ends[topic].turn().items()}
-        for settings in self._ask_settings.turn().values():
-            self.horizon_ms = tombstones_kept_ms(settings)
+                if self._is_copy:
+                    self._ask_young.want(partition)
+        for topic, ask_oldest in self._ask_oldest.items():
+            self._oldest |= {(topic, number): at for number, at in ask_oldest.turn().items()}
+        for topic, ask_end in self._ask_ends.items():
+            self._ends |= {(topic, number): at for number, at in ask_end.turn().items()}
+        for topic, ask_settings in self._ask_settings.items():
+            for settings in ask_settings.turn().values():
+                self.horizons_ms[topic] = tombstones_kept_ms(settings)
+        if self._source in self.horizons_ms:
+            self._young |= self._ask_young.turn()
         if self._positions.topic_id:
             outcomes |= self._complete()
         for partition in outcomes:
@@ -191,11 +218,11 @@ class RestoreRanges:
         return Start(committed.offset, redelivered, metadata=committed.text, oldest=oldest)
 
     def _complete(self) -> dict[int, RestoreRange]:
-        if self.horizon_ms is None:
+        if self._ask_settings.keys() - self.horizons_ms.keys():
             return {}
         return {
             partition: RestoreRange(
-                start,
+                self._with_ends(partition, start),
                 {topic: self._oldest[topic, partition] for topic in self._topics},
                 {topic: self._ends[topic, partition] for topic in self._topics},
             )
@@ -203,9 +230,25 @@ class RestoreRanges:
             if start is not None and self._has_all(partition)
         }
 
+    def _with_ends(self, partition: int, start: Start) -> Start:
+        if not self._is_copy:
+            return start
+        return start._replace(end=self._ends[self._source, partition], young=self._young[partition])
+
     def _has_all(self, partition: int) -> bool:
-        places = [(topic, partition) for topic in self._topics]
-        return all(place in self._oldest and place in self._ends for place in places)
+        has_oldest = all((topic, partition) in self._oldest for topic in self._ask_oldest)
+        has_ends = all((topic, partition) in self._ends for topic in self._ask_ends)
+        return has_oldest and has_ends and (not self._is_copy or partition in self._young)
+
+    def _settings_question(self, topic: str) -> PartitionQuestion[dict[str, str]]:
+        admin = self._admin
+        return PartitionQuestion(
+            f"the settings of {topic}", admin.renewal, lambda _: {_SETTINGS: admin.ask_config(topic)}
+        )
+
+    def _young_of(self, partitions: Sequence[int]) -> dict[int, Question[int]]:
+        since_ms = int(time.time() * 1000 - self.horizons_ms[self._source])
+        return self._admin.ask_offsets(self._source, partitions, max(0, since_ms))
 
     def _place_question(self, topic: str, kind: OffsetKind) -> PartitionQuestion[int]:
         return place_question(self._admin, topic, kind)

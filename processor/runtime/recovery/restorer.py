@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,15 @@ from processor.kafka import errors as kafka_errors
 from processor.kafka.clients.log_reader import LogReader, Position, ReadResult
 from processor.kafka.message import by_log
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
-from processor.runtime.recovery.job import RestoreJob, Stalls, log_restoring, moved_start, open_stores, stop_for_hold
+from processor.runtime.recovery.job import (
+    RestoreJob,
+    Stalls,
+    log_restoring,
+    moved_start,
+    open_stores,
+    present_keys,
+    stop_for_hold,
+)
 from processor.runtime.recovery.log_replay import LogReplay, replays
 from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges
 from processor.runtime.task import Task
@@ -108,9 +117,15 @@ class Restorer:
             self._positions.topic_id = "not asked: nothing is compared with it"
         self.on_held = on_held
         """Called with a partition that cannot be restored, and the reason."""
-        table = bool(open_table)
         self._ranges = RestoreRanges(
-            admin, self._positions, group=reader.group, source=source, sow=sow, mark=mark, table=table
+            admin,
+            self._positions,
+            group=reader.group,
+            source=source,
+            sow=sow,
+            mark=mark,
+            table=open_table is not None,
+            is_copy=is_copy and sow is not None and open_table is None,  # With a table the plug-in compares with that.
         )
         self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
         self._jobs: dict[int, RestoreJob] = {}
@@ -227,9 +242,9 @@ class Restorer:
 
     def _follow(self, job: RestoreJob, logs: list[LogReplay], restore_range: RestoreRange) -> None:
         """Start reading a partition's logs behind the positions of its state and marks."""
-        assert self._ranges.horizon_ms is not None
         for part in logs:
-            if (why := part.wipe_if_stale(self._ranges.horizon_ms)) is not None:
+            # The marks have none.
+            if (why := part.wipe_if_stale(self._ranges.horizons_ms.get(part.topic, math.inf))) is not None:
                 log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
             if part.position < part.target:
                 log_restoring(part)
@@ -351,7 +366,14 @@ class Restorer:
             self._restart(job)
             self._jobs[task.partition].beginning = beginning
             return
+        if job.present is None and start.lacks_deletes(beginning.offset):
+            job.present = present_keys(task, self._source, start)
+            if job.present is not None:
+                job.logs[self._source] = job.present
+                self._reader.add([Position(self._source, task.partition, start.oldest)])
+                return
         self.remove(task.partition)
+        task.missed = job.missed(beginning.offset)
         job.log_restored(self._shown)
         task.redelivered, task.input_id = start.redelivered, self._positions.topic_id if self._decides else ""
         task.committed_note = CommitMetadata.read(beginning.metadata).note

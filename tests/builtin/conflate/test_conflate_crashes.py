@@ -3,6 +3,7 @@
 import pytest
 
 from processor.builtin.conflate.pending import UNREAD_MAX
+from processor.runtime.recovery.log_replay import PresentKeys
 from tests.builtin.conflate.underlying import INTERVAL_MS, Underlying, delivered
 from tests.builtin.merging import bodies, told
 
@@ -232,3 +233,26 @@ def test_headers_of_each_update_stay_its_own(long_orders):
     long_orders.driver.advance_time(INTERVAL_MS)
     [delta] = long_orders.driver.pending_output("delta")
     assert "client" not in told(delta)
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_record_whose_delete_was_compacted_away_leaves_the_copy(orders, is_ahead):
+    """Also one that was delivered ahead of the committed position, which waits for an older update."""
+    orders.update("0", {"id": 0}, no_conflate="true")
+    if is_ahead:
+        orders.update("1", {"id": 1})
+    orders.update("2", {"id": 2}, no_conflate="true")
+    orders.driver.commit()
+    assert orders.driver.committed_offset == (1 if is_ahead else 2)
+    orders.driver.input[-1] = orders.driver.input[-1]._replace(key=b"3")
+    orders.driver.crash(feed=False)
+    present = PresentKeys("orders.sow", 0, 0, 0)
+    present.take(orders.driver.input)
+    orders.driver._task.process(present.deletes(orders.driver.state, orders.driver.committed_offset))
+    orders.driver.feed()
+    orders.driver.advance_time(INTERVAL_MS)
+    orders.driver.commit()
+    last = {record.key: record.value for record in orders.driver.read_output("sow")}
+    assert last.pop(b"2") is None
+    assert None not in last.values()
+    assert orders.driver.committed_offset == len(orders.driver.input)

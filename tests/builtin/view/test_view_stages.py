@@ -10,11 +10,15 @@ from processor.builtin.view.start_pass import forget_process
 from processor.codec import load_codec
 from processor.errors import ConfigurationError
 from processor.hosting import record_writer
+from processor.runtime.recovery.log_replay import PresentKeys
+from processor.testing import ProcessorTestDriver
 from tests.builtin.view.bugs import OF_EXTREMES, OF_GROUPS, OF_JOINS
 from tests.builtin.view.chain import AggregateChain, projection
 from tests.builtin.view.histories import ExtremesHistory, History, MergedHistory, PlainHistory
 from tests.builtin.view.join_chain import (
+    VIEW,
     BroadcastHistory,
+    JoinChain,
     JoinHistory,
     PlainBroadcastHistory,
     PlainJoinHistory,
@@ -234,3 +238,53 @@ def _is_found(history: History | JoinHistory) -> bool:
         return any(history.step() for _ in range(STEPS))
     except (AssertionError, KeyError, IndexError, ValueError):
         return True  # The product's own checks, or the oracle's, found it.
+
+
+def miss(driver: ProcessorTestDriver, *gone: bytes) -> None:
+    """Restart a stage after compaction has removed these keys, with their deletes, from its input: they were missed."""
+    present = PresentKeys("orders.sow", 0, 0, len(driver.input))
+    present.take([record if record.key not in gone else record._replace(value=None) for record in driver.input])
+    driver.crash(feed=False)
+    driver._task.process(present.deletes(driver.state, driver.committed_offset))
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_a_record_whose_delete_was_compacted_away_leaves_its_group(crashes: bool) -> None:
+    """The rest of its group stays, and a group without members loses its row, also if the process dies meanwhile."""
+    chain = AggregateChain(COUNTS, inputs=1, partitions=1)
+    for key, customer in (("1", "a"), ("2", "a"), ("3", "b")):
+        chain.put(0, key, {"customer": customer})
+    chain.run()
+    (split,) = chain.splits
+    for _ in range(1 + crashes):
+        miss(split, b"1", b"3")
+    chain.run()
+    assert chain.rows() == {"a": {"customer": "a", "n": 1}}
+    assert split.committed_offset == 3
+    chain.put(0, "3", {"customer": "a"})
+    chain.run()
+    assert chain.rows() == {"a": {"customer": "a", "n": 2}}
+
+
+def test_a_record_whose_delete_was_compacted_away_leaves_a_projection() -> None:
+    """Its row is deleted, and no other."""
+    rows = projection({"fields": {"/id": "/id"}})
+    rows.pipe_batch([(key, {"id": key}, {"version": "1"}) for key in ("1", "2")])
+    rows.commit()
+    miss(rows, b"1")
+    rows.commit()
+    assert [(record.key, record.value) for record in rows.read_output("sow")[2:]] == [(b"1", None)]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_record_whose_delete_was_compacted_away_leaves_a_join(side: str) -> None:
+    """Without the record of the underlying there is no row, and without the partner its fields are missing."""
+    chain = JoinChain(VIEW, partitions=1)
+    chain.put("left", 0, "1", {"id": "1", "customer": "a", "qty": 2, "state": "new"})
+    chain.put("right", 0, "a", {"id": "a", "name": "Ann", "bonus": 1})
+    chain.run()
+    assert chain.rows() == {"1": {"id": "1", "qty": 2, "name": "Ann", "both": 3}}
+    (stage,) = getattr(chain, side)
+    miss(stage, b"1", b"a")
+    chain.run()
+    assert chain.rows() == ({} if side == "left" else {"1": {"id": "1", "qty": 2}})

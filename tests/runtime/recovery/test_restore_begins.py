@@ -24,7 +24,7 @@ from processor.kafka.clients.log_reader import LogReader
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.input_position import InputPositions
 from processor.runtime.recovery.job import RestoreBar, RestoreProgress
-from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges
+from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges, Start
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
@@ -75,7 +75,7 @@ def begin() -> Iterator[Callable[[Callable[[int], LayeredState], int], Restorer]
             open_state=open_state,
             stall_timeout_s=60.0,
         )
-        restorer._ranges.horizon_ms = 86_400_000.0  # That cluster tells no settings of topics.
+        restorer._ranges.horizons_ms["orders.sow"] = 86_400_000.0  # That cluster tells no settings of topics.
         pipeline = Pipeline.of(Scripted, Script(), name="orders", topic=TopicConfig())
         for partition in range(partitions):
             restorer.add(Task(pipeline, partition, load_codec("json")))
@@ -222,6 +222,38 @@ def test_the_ends_of_the_logs_are_asked_for_once_the_committed_offset_is_known()
     outcome = ranges.turn()[0]
     assert isinstance(outcome, RestoreRange)
     assert (outcome.start.offset, outcome.ends) == (7, dict.fromkeys(logs, 5))
+
+
+def test_each_topic_has_its_own_retention_of_deletes():
+    """The state and a table come from two topics, and each is judged by the settings of its own."""
+    admin = Asked()
+    positions = InputPositions("desk", "orders", "orders.parts")
+    ranges = RestoreRanges(
+        cast("Any", admin), positions, group="g", source="orders.parts", sow="orders.sow", mark=None, table=True
+    )
+    ranges.add(0)
+    ranges.turn()
+    for topic, kept_ms in (("orders.parts", "5000"), ("orders.sow", "60000")):
+        admin.answer("settings", topic, {"delete.retention.ms": kept_ms})
+    ranges.turn()
+    assert ranges.horizons_ms == {"orders.parts": 5_000, "orders.sow": 60_000}
+
+
+@pytest.mark.parametrize(
+    ("offset", "young", "lacks"),
+    [
+        (7, 8, True),  # What was between them may be gone.
+        (7, -1, True),  # No record is young.
+        (7, 7, False),
+        (7, 3, False),
+        (19, -1, False),  # The last offset of a partition is never compacted.
+        (20, -1, False),
+        (0, 8, False),  # Nothing was read yet.
+    ],
+)
+def test_deletes_may_be_gone_where_no_record_up_to_the_offset_is_young(offset, young, lacks):
+    """All records behind a young one are young, and so their deletes are still there."""
+    assert Start(offset, end=20, young=young).lacks_deletes(offset) is lacks
 
 
 def shown_progress(*, is_terminal, seconds, term="xterm-256color"):

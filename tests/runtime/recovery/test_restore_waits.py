@@ -12,8 +12,9 @@ import pytest
 import structlog
 from confluent_kafka import Producer, TopicPartition
 
+from processor.builtin.conflate import Conflate
 from processor.codec import load_codec
-from processor.config import TopicConfig
+from processor.config import ConflatedConfig, TopicConfig
 from processor.errors import PartitionHeld
 from processor.hosting.pipeline import Pipeline
 from processor.kafka import outage
@@ -99,6 +100,45 @@ class Restoring:
 
     def _hold(self, task: Task, error: PartitionHeld) -> None:
         self.held.append((task.partition, error.reason, str(error)))
+
+
+@pytest.mark.parametrize(("kept_ms", "missed"), [(0, [b"gone"]), (86_400_000, [])])
+def test_deletes_that_left_the_input_while_the_group_was_away_are_made(
+    bootstrap: str, unique: str, kept_ms: int, missed: list[bytes]
+) -> None:
+    """A copy has a key that its input lacks; the input is read only if its deletes may be gone since the commit."""
+    kafka = {"bootstrap.servers": bootstrap}
+    copy, source = f"{unique}_copy", f"{unique}.sow"
+    admin, group = Admin(kafka), LogReader(kafka, group=copy)
+    settings = {"cleanup.policy": "compact", "delete.retention.ms": str(kept_ms)}
+    admin.create([TopicSpec(name, "sow", 1, settings) for name in (source, f"{copy}.sow")])
+    writer = Producer(kafka | {"transactional.id": copy})
+    writer.init_transactions(120)
+    writer.begin_transaction()
+    for topic, keys in ((source, (b"old", b"stays", b"new")), (f"{copy}.sow", (b"gone", b"stays"))):
+        for key in keys:
+            writer.produce(topic, b"{}", key, 0, headers=[("version", b"7")])
+    writer.send_offsets_to_transaction([TopicPartition(source, 0, 1)], group.group_metadata(), 30)
+    writer.commit_transaction(120)
+    pipeline = Pipeline.of(
+        Conflate, ConflatedConfig(underlying=unique), name=copy, topic=TopicConfig(), underlying=unique
+    )
+    restorer = Restorer(
+        reader=LogReader(kafka, group=copy, collects_trouble=True), admin=Admin(kafka), source=source,
+        sow=f"{copy}.sow", mark=None, open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000),
+        stall_timeout_s=60.0, is_copy=True,
+    )  # fmt: skip
+    restorer.add(Task(pipeline, 0, load_codec("json")))
+    ready: list[tuple[Task, int]] = []
+    until(lambda: ready.extend(restorer.advance(0.01)) or ready, "a restore", pause_s=0)
+    [(task, offset)] = ready
+    assert offset == 1
+    assert [(record.key, record.value, record.offset) for record in task.missed] == [(key, None, 0) for key in missed]
+    task.start(offset)
+    assert [record.key for record in task.left] == missed
+    restorer.close()
+    group.close()
+    admin.delete([source, f"{copy}.sow"])
 
 
 @pytest.fixture
