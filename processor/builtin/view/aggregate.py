@@ -170,10 +170,10 @@ class Groups:
             self._building[key] = _Building(self._new_group(), group_prefix(key))
         return self._build(key)
 
-    def build_again(self, key: bytes) -> None:
-        """Build a group from its members, as its extreme is not known any more."""
+    def build_again(self, key: bytes) -> Group | PlainGroup | None:
+        """Build a group from its members, as its extreme is not known any more; otherwise as `get`."""
         self._drop(key)
-        self.get(key)
+        return self.get(key)
 
     def build_some(self) -> bool:
         """Build the groups that wait, as far as one turn goes; returns whether one was completed."""
@@ -343,8 +343,10 @@ class ViewAggregate(Processor):
             try:
                 rows[key] = self._row(group)
             except GroupIncomplete:
-                self._groups.build_again(key)
-                waiting[key] = None
+                if (group := self._groups.build_again(key)) is None:
+                    waiting[key] = None
+                else:
+                    rows[key] = self._row(group)
         self._changed = waiting
         refused = self._writer.write(rows, None if self._as_of is None else self._as_of.headers())
         self._rows_are_all = self._rows_are_all and not refused

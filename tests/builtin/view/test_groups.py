@@ -13,7 +13,7 @@ from processor.builtin.view.start_pass import StartPass, forget_process
 from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.errors import ConfigurationError
-from processor.filter.aggregate import compile_aggregates
+from processor.filter.aggregate import compile_aggregates, extremes
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
@@ -137,6 +137,24 @@ def test_groups_that_do_not_fit_in_memory_are_built_again(limit: str, monkeypatc
             assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
             for aggregate in history.chain.aggregates:
                 assert aggregate.gauges["groups_in_memory"] <= 1
+
+
+def test_a_small_group_whose_extreme_is_gone_has_its_row_with_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is built again at once, and its row waits for no further input."""
+    monkeypatch.setattr(extremes, "KEPT_MAX", 2)
+    view = {"group_by": ["/g"], "fields": {"/high": "MAX(/n)"}, "partial_aggregation": False}
+    chain = AggregateChain(view, inputs=1, partitions=1)
+    for number in range(5):
+        chain.put(0, f"k{number}", {"g": "a", "n": number})
+    chain.run()
+    assert chain.rows()["a"]["high"] == 4
+    for number in (0, 4, 3):
+        chain.put(0, f"k{number}", None)
+    chain.run_splits()
+    (aggregate,) = chain.aggregates
+    aggregate.feed()
+    aggregate.commit()
+    assert chain.rows()["a"]["high"] == 2
 
 
 COUNTS = {"group_by": ["/g"], "fields": {"/n": "COUNT(*)"}}
