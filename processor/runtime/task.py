@@ -109,6 +109,7 @@ class Task(HostedProcessor):
         self.missed: Sequence[Record] = ()
         """Deletes that have gone from its input while it was away, until an input position behind them is committed."""
         self._again_until = -1
+        self._table_ms = self._prepared_ms = 0  # The stream time at the last commit, and at `prepare`.
         self._prepared: Prepared | None = None
         self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report yet.
         self._codec, self._input_codec = codec, input_codec
@@ -123,6 +124,15 @@ class Task(HostedProcessor):
     def stores(self) -> list[LayeredState]:
         """Its state and its table, if it has one."""
         return [self.state] if self.table is None else [self.state, self.table]
+
+    def as_of_ms(self, store: LayeredState, now_ms: int) -> int:
+        """Return a time before all changes that the committed part of one of its stores lacks, 0 if it is unknown.
+
+        Only this task writes the SOW topic of its state. Its table is as old as the input that has been processed.
+        """
+        if store is self.state:
+            return now_ms
+        return min(now_ms, self.stream_time_ms if self.next_offset <= self.committed_offset else self._table_ms)
 
     def start(self, offset: int) -> None:
         """Begin processing at an input offset, once the state is complete."""
@@ -259,6 +269,7 @@ class Task(HostedProcessor):
         """
         assert self._prepared is None
         self._prepared = Prepared(*self._position(), self._take_counts())
+        self._prepared_ms = self.stream_time_ms
         for store in self.stores:
             store.prepare()
         if self.marks is not None:
@@ -287,6 +298,7 @@ class Task(HostedProcessor):
         if self.table is not None:
             # Up to here its processor has put the input; records that were restored before they came stay.
             self.table.commit(max(self.table.position, prepared.offset))
+            self._table_ms = self._prepared_ms
         if self.marks is not None:
             self.marks.commit(after.get("mark"))
             for event, count in self.marks.forgotten.items():
@@ -333,7 +345,7 @@ class Task(HostedProcessor):
             if was is not TaskState.CREATED:
                 # A state that is still being restored is not complete as of now.
                 for store in self.stores:
-                    store.close(self._clock_ms() if was is TaskState.RUNNING else 0)
+                    store.close(self.as_of_ms(store, self._clock_ms()) if was is TaskState.RUNNING else 0)
 
     def release(self) -> None:
         """Close the task; an error is logged only, as the next owner restores all that is missing on disk."""

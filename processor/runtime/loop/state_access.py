@@ -115,10 +115,10 @@ class WriteBack:
 
 
 def start_writing(tasks: Sequence[Task], now_ms: int) -> None:
-    """Start writing all states; `now_ms` is a time before all later records."""
+    """Start writing all states; `now_ms` is a time before all later records of their SOW topics."""
     for task in tasks:
         for store in task.stores:
-            store.start_writing(now_ms)
+            store.start_writing(task.as_of_ms(store, now_ms))
 
 
 def is_writing(tasks: Sequence[Task]) -> bool:

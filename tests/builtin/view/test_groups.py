@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,8 +17,11 @@ from processor.errors import ConfigurationError
 from processor.filter.aggregate import compile_aggregates, extremes
 from processor.merge import KeyFields
 from processor.record import Record
+from processor.runtime.loop.state_access import start_writing
+from processor.store.contract import stale_reason
 from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, Topic
 from processor.subscriptions.request.subscribe_options import parse_options
+from processor.topics.family import DAY_MS
 from processor.wire.view_parts import fingerprint
 from tests.builtin.view.chain import AggregateChain
 from tests.builtin.view.equal_values import GROUPS, as_written, expected_rows, records
@@ -155,6 +159,35 @@ def test_a_small_group_whose_extreme_is_gone_has_its_row_with_the_commit(monkeyp
     aggregate.feed()
     aggregate.commit()
     assert chain.rows()["a"]["high"] == 2
+
+
+def test_a_table_on_disk_is_as_old_as_the_input_that_was_processed() -> None:
+    """A pipeline that lags may lack deletes that its input does not have any more, so its table is restored from the topic."""
+    chain = AggregateChain(GROUPED, inputs=1, partitions=1)
+    (aggregate,) = chain.aggregates
+    now_ms = int(time.time() * 1000)
+    for aggregate.now_ms in (now_ms - 3 * DAY_MS, now_ms):
+        chain.put(0, f"k{aggregate.now_ms}", {"customer": "a", "n": 1})
+        chain.run_splits()
+    table = aggregate._task.table
+    assert table is not None
+    stale = []
+    for _ in range(2):
+        aggregate.feed(1)
+        aggregate.commit()
+        start_writing([aggregate._task], now_ms)
+        table.write_some(1_000)
+        stale.append(stale_reason(table.store.progress(), 2, DAY_MS))
+    assert stale[0] is not None
+    assert stale[0][0] == "too_old"
+    assert stale[1] is None
+    chain.put(0, "late", {"customer": "a", "n": 2})
+    chain.run_splits()
+    aggregate.now_ms += DAY_MS
+    aggregate.feed()
+    aggregate.close()
+    assert stale_reason(table.store.progress(), 3, DAY_MS / 2) is None
+    assert table.store.progress().applied_at_ms < aggregate.now_ms, "what was not committed is not in it"
 
 
 COUNTS = {"group_by": ["/g"], "fields": {"/n": "COUNT(*)"}}
