@@ -80,6 +80,7 @@ class StreamThread:
         self._restorer.on_held = self._held.hold
         self._task_metrics = TaskMetrics(pipeline, self._metrics, self._held, clients)
         self._to_hold: dict[Task, PartitionHeld] = {}  # After the rollback of the open transaction.
+        self._rewound: set[int] = set()  # Partitions rewound since the first of two polls.
         self._rejections = RejectionLog(pipeline.source)
         bytes_max = _BATCHES_MAX * runtime.batch_bytes_max
         self._transactions = Transactions(pipeline, clients.committer, self._metrics, bytes_max=bytes_max)
@@ -184,7 +185,10 @@ class StreamThread:
             rest_s = min(_IDLE_POLL_S, self._policy.rest_s(time.monotonic()) + 0.001)
             messages = self._consumer.poll(1, 0.0 if is_awaited else rest_s)
             if messages:
-                messages += self._consumer.poll(most - 1, 0.0)
+                self._rewound.clear()
+                more = self._consumer.poll(most - 1, 0.0)
+                # A revocation in there may have rewound others, which begin before their first message.
+                messages = [each for each in messages if each.partition() not in self._rewound] + more
         return messages
 
     def _process_and_commit(self, messages: list[Message], began_s: float, *, waited_s: float) -> None:
@@ -335,6 +339,7 @@ class StreamThread:
     def _rewind(self, task: Task, offset: int | None) -> None:
         """Rewind a task to its last commit, which is at this input offset; None: at the offset that Kafka has."""
         self._consumer.pause(task.partition)
+        self._rewound.add(task.partition)
         task.rewind()
         if offset is not None and task not in self._to_hold:
             try:

@@ -1,10 +1,11 @@
-"""Tests of held tasks: the schedule of their retries, and operators' orders."""
+"""Tests of held tasks: the schedule of their retries, operators' orders, and the tasks that are rewound with them."""
 
 from __future__ import annotations
 
 from queue import SimpleQueue
 
 import pytest
+from confluent_kafka import Message
 
 from processor.codec.contract import load_codec
 from processor.config import TopicConfig
@@ -17,7 +18,8 @@ from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
-from tests.runtime.test_task import Script, Scripted
+from tests.runtime.loop.turned_thread import TurnedThread, mock_kafka
+from tests.runtime.test_task import Script, Scripted, a_record
 
 
 class Clock:
@@ -309,3 +311,61 @@ def test_a_place_that_was_passed_holds_nothing(scene: Scene):
     task.start(40)
     scene.held.task_started(task)
     assert scene.notices.published == [(scene.name, 1, None)]
+
+
+class FlushFails(Scripted):
+    """Fails before a commit in partition 1."""
+
+    def init(self, context, settings):
+        """Begin."""
+        super().init(context, settings)
+        self.partition = context.partition
+
+    def flush(self):
+        """Raise."""
+        if self.partition == 1:
+            raise ValueError("cannot flush")
+
+
+class TwoPolls:
+    """The consumer, whose second poll with a record revokes another partition."""
+
+    def __init__(self, consumer, on_revoked, record):
+        """Wrap a consumer."""
+        self._consumer, self._on_revoked = consumer, on_revoked
+        self._polls, self.begun = iter([[], [record], None]), []
+
+    def __getattr__(self, name):
+        """Take all else from the consumer."""
+        return getattr(self._consumer, name)
+
+    def poll(self, records_max, timeout_s):
+        """Return the next scripted messages."""
+        messages = next(self._polls)
+        if messages is None:
+            self._on_revoked([1])
+            return []
+        return messages
+
+    def pause(self, partition):
+        """Do nothing."""
+
+    def begin(self, partition, offset):
+        """Note the place."""
+        self.begun.append((partition, offset))
+
+
+def test_a_record_behind_a_rewind_between_two_polls_comes_again():
+    """Its partition begins again before it, so it must not be processed first."""
+    with mock_kafka() as kafka:
+        turned = TurnedThread(kafka, FlushFails, Script())
+        thread = turned.thread
+        turned.task.process([a_record(0)])
+        other = thread._tasks[1] = Task(turned.task.pipeline, 1, load_codec("json"))
+        other.open(LayeredState(MemoryStore(), cache_bytes=1_000))
+        other.start(0)
+        message = Message(topic="orders.publish", partition=0, offset=1, key=b"7", value=b"{}")
+        thread._consumer = TwoPolls(thread._consumer, thread.on_revoked, message)
+        assert thread._poll() == []
+        assert thread._consumer.begun == [(0, 0)]
+        turned.close()
