@@ -31,6 +31,10 @@ RESET: Final = "share.auto.offset.reset"
 LOCK: Final = "share.record.lock.duration.ms"
 DELIVERIES: Final = "share.delivery.count.limit"
 
+LOCKS: Final = "share.partition.max.record.locks"
+_LOCKS_MAX: Final = 2_000
+"""Kafka's default; a higher one was left by a consumer that had raised it (`stall_guard`) and was killed."""
+
 DELIVERIES_MAX: Final = 10
 """Kafka's own limit of deliveries, `group.share.max.delivery.count.limit`, as it is unless an operator sets it."""
 
@@ -187,8 +191,10 @@ def set_share_groups(config: Config) -> dict[str, list[str]]:
     if not config.queues:
         return {}
     groups = ShareGroups(config.kafka)
-    changed = {
-        config.share_group(name): groups.set(config.share_group(name), group_settings(queue))
-        for name, queue in config.queues.items()
-    }
+    changed = {}
+    for name, queue in config.queues.items():
+        group, wanted = config.share_group(name), group_settings(queue)
+        if int(groups.settings(group).get(LOCKS, 0)) > _LOCKS_MAX:
+            wanted[LOCKS] = str(_LOCKS_MAX)
+        changed[group] = groups.set(group, wanted)
     return {group: names for group, names in changed.items() if names}

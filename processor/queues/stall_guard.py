@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from processor.errors import SowstreamError
 from processor.queues.lease_backlog import LeaseSource
-from processor.queues.share_groups import ShareGroups
+from processor.queues.share_groups import LOCKS, ShareGroups
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOCKS: Final = "share.partition.max.record.locks"
 LOCKS_MAX: Final = 4_000
 """Brokers allow no more: `group.share.max.partition.max.record.locks`, as it is unless an operator sets it."""
 FOLLOW_S: Final = 2.0
@@ -107,7 +106,7 @@ class StallGuard:
         self._run = run
         self._came_s: dict[int, float] = {}
         self._look_s = clock_s()
-        self._is_looking = False
+        self._is_looking = self._is_closed = False
         self._last: _Look | None = None
         self._raise: _Raise | None = None
         self._told: str | None = None
@@ -136,8 +135,11 @@ class StallGuard:
         self._source.send()
 
     def close(self) -> None:
-        """Leave."""
+        """Leave, and set a limit that was raised to the former one, which no other consumer knows."""
         self._source.close()
+        self._is_closed = True
+        if not self._is_looking:
+            self._restore()
 
     def _note(self, leases: list[Lease], now_s: float) -> None:
         partitions = self._source.partitions
@@ -164,6 +166,18 @@ class StallGuard:
             log.info("the share group cannot be looked at: %s", error)
         finally:
             self._is_looking = False
+            if self._is_closed:
+                self._restore()  # It was closed meanwhile, and did not wait.
+
+    def _restore(self) -> None:
+        """Set the former limit without a further look, if it was raised."""
+        raised, self._raise = self._raise, None
+        if raised is None:
+            return
+        try:
+            self._group.set_locks(raised.locks_before)
+        except SowstreamError as error:
+            log.warning("%s of the share group stays raised; sowstream topics apply sets it: %s", LOCKS, error)
 
     def _follow(self, raised: _Raise, look: _Look) -> None:
         """Set the former limit when the partitions have moved; raise the limit further if they do not."""

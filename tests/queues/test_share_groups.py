@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from processor.config import QueueConfig
+from processor.config import Config, QueueConfig
+from processor.queues import share_groups
 from processor.queues.share_groups import ShareGroups, group_problems, group_settings, queue_writer_properties
 from processor.queues.stall_guard import LOCKS, ShareGroupView, StallGuard
 from processor.queues.transport.share_member import ShareReader
@@ -30,6 +31,37 @@ KAFKAS_OWN = {
     "share.record.lock.duration.ms": "30000",
     "share.delivery.count.limit": "5",
 }
+
+
+class Answers:
+    """The share groups of a Kafka whose limit of leases a test sets."""
+
+    locks = "2000"
+    wanted: dict[str, str]
+
+    def __init__(self, _kafka: object) -> None:
+        """Connect."""
+
+    def settings(self, _group: str) -> dict[str, str]:
+        """The settings in force."""
+        return {LOCKS: self.locks}
+
+    def set(self, _group: str, wanted: dict[str, str]) -> list[str]:
+        """Note the settings."""
+        Answers.wanted = wanted
+        return []
+
+
+@pytest.mark.parametrize(("locks", "is_set"), [("500", False), ("2000", False), ("4000", True)])
+def test_a_limit_that_a_killed_consumer_left_raised_is_set_back(
+    monkeypatch: pytest.MonkeyPatch, locks: str, is_set: bool
+) -> None:
+    """`topics apply` sets a limit above Kafka's default to that; a lower one is an operator's."""
+    monkeypatch.setattr(Answers, "locks", locks)
+    monkeypatch.setattr(share_groups, "ShareGroups", Answers)
+    sections = {"topics": {"orders": {"key": ["/id"]}}, "queues": {"jobs": {"underlying": "orders"}}}
+    share_groups.set_share_groups(Config.model_validate({"application_id": "app", "kafka": {}, **sections}))
+    assert (Answers.wanted.get(LOCKS) == "2000") is is_set
 
 
 def severities(**changed: str | None) -> list[str]:

@@ -189,3 +189,33 @@ def test_a_missing_right_and_a_silent_kafka_end_nothing(stage, caplog):
     stage.group.fault = None
     stage.wait(1)
     assert stage.group.locks == 2000
+
+
+def test_a_consumer_that_ends_sets_its_raised_limit_back(stage, caplog):
+    """The next one could not know that it was raised; where Kafka refuses, the log has the remedy."""
+    stage.group.waiting = {1: 7}
+    stage.wait(2)
+    assert stage.group.locks == 2000
+    stage.guard.close()
+    assert stage.group.locks == 1000
+    stage.guard.close()
+    again = Stage()
+    again.group.waiting = {1: 7}
+    again.wait(2)
+    again.group.fault = Stop("no right")
+    again.guard.close()
+    assert "stays raised; sowstream topics apply sets it: no right" in caplog.text
+
+
+def test_a_consumer_that_ends_during_a_look_sets_the_limit_back_after_it():
+    """The look goes on beside the consumer's thread, and may raise the limit after the end."""
+    looks = []
+    stage = Stage()
+    stage.guard._run = looks.append
+    stage.group.waiting = {1: 7}
+    for _ in range(2):
+        stage.wait()
+        if len(looks) == 2:
+            stage.guard.close()
+        looks[-1]()
+    assert (len(looks), stage.group.locks) == (2, 1000)

@@ -162,7 +162,7 @@ def test_a_small_group_whose_extreme_is_gone_has_its_row_with_the_commit(monkeyp
 
 
 def test_a_table_on_disk_is_as_old_as_the_input_that_was_processed() -> None:
-    """A pipeline that lags may lack deletes that its input does not have any more, so its table is restored from the topic."""
+    """A pipeline that lags may lack deletes that its input does not have any more, so its table is wiped."""
     chain = AggregateChain(GROUPED, inputs=1, partitions=1)
     (aggregate,) = chain.aggregates
     now_ms = int(time.time() * 1000)
