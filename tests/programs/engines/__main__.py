@@ -20,6 +20,9 @@ _SPARK = {
     # A stream starts a Python process for each in every micro-batch, and four streams share two cores.
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.session.timeZone": "UTC",
+    # On a busy machine, a process that stands still is not dead.
+    "spark.network.timeout": "900s",
+    "spark.executor.heartbeatInterval": "60s",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
