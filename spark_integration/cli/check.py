@@ -35,7 +35,7 @@ def check(
 
     texts = sql_of(chosen) if parse_sql else []
     # Its JVM starts while Kafka is asked.
-    with starting_jvm() if texts else nullcontext() as jvm:
+    with starting_jvm(keeps_classes=True) if texts else nullcontext() as jvm:
         findings = check_run(pipeline, chosen)
         for finding in findings:
             data(f"note: {finding}" if finding.kind == "note" else str(finding))

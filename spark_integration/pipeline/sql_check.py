@@ -52,8 +52,11 @@ class SqlText(NamedTuple):
 
 
 @contextmanager
-def starting_jvm() -> Iterator[Callable[[], Any]]:
+def starting_jvm(*, keeps_classes: bool = False) -> Iterator[Callable[[], Any]]:
     """Start a JVM for `sql_problems`, which loads the classes of the analyzer while the block does other work.
+
+    Args:
+        keeps_classes: keep them for later starts, see `parser_jvm`.
 
     Yields:
         A function that waits for the JVM and returns it; it raises `Stop` where the JVM did not start.
@@ -61,7 +64,7 @@ def starting_jvm() -> Iterator[Callable[[], Any]]:
     with ExitStack() as stack:
         stack.callback(logging.disable, logging.NOTSET)
         thread = stack.enter_context(ThreadPoolExecutor(1))
-        prepared = thread.submit(_prepared, stack.enter_context(parser_jvm()))
+        prepared = thread.submit(_prepared, stack.enter_context(parser_jvm(keeps_classes=keeps_classes)))
         # The end of the JVM may break a call in that thread, which py4j would log.
         stack.callback(logging.disable)
         yield prepared.result

@@ -317,6 +317,61 @@ def test_java_is_started_for_sql_alone(tmp_path, monkeypatch) -> None:
     assert not starts(kind="scd3")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="the Java of this test is a script")
+def test_the_parsers_classes_are_kept_once_for_each_java(tmp_path, monkeypatch) -> None:
+    """A JVM that may keep them does where no whole file of its Java is; later ones use that file, none without a cache.
+
+    The Java of this test notes its options. The first bytes of a file that is half written are zeros.
+    """
+    java, noted = tmp_path / "bin" / "java", tmp_path / "noted"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho \"$*\" > '{noted}'\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("SOWSTREAM_CACHE", str(tmp_path / "cache"))
+
+    def option(*, keeps_classes: bool) -> tuple[str, Path | None]:
+        with parser_jvm(keeps_classes=keeps_classes) as wait, pytest.raises(Stop):
+            wait()
+        found = re.search(r"-XX:(ArchiveClassesAtExit|SharedArchiveFile)=(\S+)", noted.read_text())
+        return (found[1], Path(found[2])) if found else ("none", None)
+
+    assert option(keeps_classes=False) == ("none", None)
+    kept, file = option(keeps_classes=True)
+    assert kept == "ArchiveClassesAtExit"
+    assert file is not None
+    file.write_bytes(bytes(8))
+    assert option(keeps_classes=True) == ("ArchiveClassesAtExit", file)
+    assert option(keeps_classes=False) == ("none", None)
+    file.write_bytes(b"\xa8\xab\x0b\xf0")
+    assert option(keeps_classes=True) == option(keeps_classes=False) == ("SharedArchiveFile", file)
+    os.utime(java, (1, 1))
+    other = option(keeps_classes=True)[1]
+    assert other is not None
+    assert other != file
+    monkeypatch.setenv("SOWSTREAM_CACHE", str(java))
+    assert option(keeps_classes=True) == ("none", None)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="the files of a process are seen in /proc")
+def test_a_parser_begins_with_the_classes_that_another_one_has_kept(tmp_path, monkeypatch) -> None:
+    """A JVM that has been used writes them after the block; the next one has the file in its memory, and answers."""
+    monkeypatch.setenv("SOWSTREAM_CACHE", str(tmp_path))
+    others = {*psutil.Process().children()}
+    with starting_jvm(keeps_classes=True) as wait:
+        wait()
+        (first,) = {*psutil.Process().children()} - others
+    until(lambda: not first.is_running() or first.status() == psutil.STATUS_ZOMBIE, "the end of the JVM")
+    (file,) = tmp_path.glob("parser/*.jsa")
+    with starting_jvm() as wait:
+        assert "PARSE_SYNTAX_ERROR" in (sql_problem(wait(), "SELECT a FRM orders x", is_query=True) or "")
+        (second,) = {*psutil.Process().children()} - others - {first}
+        assert str(file) in {part.path for part in second.memory_maps()}
+    assert not second.is_running()
+
+
 def test_a_check_imports_little(tmp_path) -> None:
     """Jobs of each kind are read and checked without pandas and the data source, whose imports take a second."""
     assert run_command(["init", str(tmp_path / "first")]) == 0
