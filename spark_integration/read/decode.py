@@ -263,6 +263,8 @@ class BatchDecoder:
             return self._convert(record)
         except TypeError as error:
             return self._misfit(batch, index, str(error))
+        except (ValueError, ArithmeticError) as error:
+            return self._misfit(batch, index, f"a value has no room in its column: {error}")
 
     def _array(self, batch: pa.RecordBatch, records: list[Value]) -> pa.Array:
         """The column of the records; a record without room in it becomes a `_Misfit` in the list."""

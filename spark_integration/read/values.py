@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import ctypes
 import datetime as dt
 import math
@@ -216,7 +215,10 @@ def _date(path: str) -> Convert:
 def _timestamp(path: str) -> Convert:
     def convert(value: Value) -> Value:
         if hasattr(value, "to_datetime"):  # MessagePack's.
-            value = value.to_datetime()
+            try:
+                value = value.to_datetime()
+            except OverflowError:
+                raise TypeError(f"{path} is a time outside of the years 1 to 9999") from None
         if isinstance(value, dt.datetime):
             # BSON's have no zone and are in UTC.
             return value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
@@ -286,7 +288,7 @@ def _json_bytes(path: str) -> Convert:
             raise _unfit(value, path, "bytes in Base64")
         try:
             return base64.b64decode(value, validate=True)
-        except binascii.Error:
+        except ValueError:  # Also of a character beyond ASCII.
             raise TypeError(f"{path} is a text where the schema means bytes in Base64") from None
 
     return convert

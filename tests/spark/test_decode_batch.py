@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import math
 
 import pytest
 
@@ -9,12 +11,33 @@ from processor.errors import Stop
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 pytest.importorskip("fastavro", reason="fastavro is not installed: pip install 'sowstream[avro]'")
 
+import bson
+import msgpack
 import pyarrow as pa
-from pyspark.sql.types import ByteType, LongType, StringType, StructField, StructType
+from bson.datetime_ms import DatetimeMS
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from spark_integration.foundation.arrow_records import headers_column
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.read.decode import BatchDecoder, Decoding
+from spark_integration.read.misfit import MISFIT
 from spark_integration.read.schemas.schema import pinned
 from tests.codec.avro_world import file_codec, plain, record
 
@@ -97,3 +120,61 @@ def test_a_delta_carries_the_fields_of_its_header(tmp_path) -> None:
     assert found.column("changed").to_pylist() == [["/id", "/home"], []]
     data, headers = codec.encode_delta({"id": 1, "home": {"zip": None}})
     assert decode(batch(data, headers=headers)).column("changed").to_pylist() == [["/id", "/home/zip"]]
+
+
+TIME = TimestampType()
+HOSTILE_TYPES = [
+    StringType(), BooleanType(), ByteType(), LongType(), FloatType(), DoubleType(), DecimalType(38, 0),
+    DecimalType(38, 38), BinaryType(), DateType(), TIME, TimestampNTZType(), ArrayType(TIME), ArrayType(BinaryType()),
+    MapType(StringType(), TIME), MapType(StringType(), BinaryType()), struct(a=TIME), struct(a=BinaryType()),
+]  # fmt: skip
+HOSTILE_TEXTS = [
+    "é", "==", "²", "\U0001f600", "\0", "1E+99999999999999999", "9" * 5000, "2024-02-30", "0000-01-01", "NaN", "INF",
+    "2024-01-01T00:00:00." + "9" * 5000 + "Z", "9999-12-31T23:59:59-23:59",
+]  # fmt: skip
+HOSTILE_VALUES = {
+    "json": [
+        *(json.dumps(text) for text in HOSTILE_TEXTS), "1e400", "-1e400", "1e-400", "1" * 5000, "1E-99999999999999999",
+        "253402300800", "9223372036854775808", "0.1", "3.5e38", '["é"]', '{"a": "é"}', "true",
+    ],
+    "msgpack": [
+        *HOSTILE_TEXTS, *(msgpack.Timestamp(seconds) for seconds in (2**40, -(2**62), 2**63 - 1, 253402300800)),
+        [msgpack.Timestamp(2**40)], {"a": msgpack.Timestamp(2**40)}, 2**64 - 1, math.nan, math.inf, 1e308, b"\xff",
+        msgpack.ExtType(5, b"x"),
+    ],
+    "bson": [
+        *HOSTILE_TEXTS, *map(DatetimeMS, (2**62, -(2**63))), *map(bson.Decimal128, ("NaN", "sNaN", "1E+6144")),
+        bson.Decimal128("1E-6176"), bson.MaxKey(), bson.Timestamp(2**32 - 1, 0), bson.Regex("a"), bson.DBRef("a", 1),
+        math.nan, b"\xff", bson.Binary(b"x" * 16, 4),
+    ],
+}  # fmt: skip
+ENCODED = {"json": lambda value: f'{{"v": {value}}}'.encode(), "msgpack": lambda value: msgpack.packb({"v": value}),
+           "bson": lambda value: bson.encode({"v": value})}  # fmt: skip
+
+
+@pytest.mark.parametrize("message_type", HOSTILE_VALUES)
+@pytest.mark.parametrize("column", HOSTILE_TYPES, ids=DataType.simpleString)
+def test_each_value_fits_its_column_or_is_a_misfit(message_type, column) -> None:
+    """A value that has no room in a column of any type is a misfit with its reason, and never another error."""
+    settings = topic_settings("orders", {"message_type": message_type, "key": ["/v"]})
+    decoding = Decoding(settings, "orders.sow", struct(v=column), is_delta=False, matching=None, shows_misfits=True)
+    for value in HOSTILE_VALUES[message_type]:
+        found = BatchDecoder(decoding).decode(batch(ENCODED[message_type](value)))
+        [is_record], [misfit] = found.column("record").is_valid().to_pylist(), found.column(MISFIT).to_pylist()
+        assert is_record == (misfit is None), value
+        assert is_record or misfit["reason"], value
+
+
+@pytest.mark.parametrize(
+    ("message_type", "column", "value", "said"),
+    [
+        ("msgpack", TIME, msgpack.Timestamp(2**40), "/v is a time outside of the years 1 to 9999"),
+        ("json", BinaryType(), '"é"', "/v is a text where the schema means bytes in Base64"),
+    ],
+)
+def test_the_error_of_a_value_without_room_has_its_place(message_type, column, value, said) -> None:
+    """A query that fails at a value has the record's place and the field in its error, whichever library refused it."""
+    settings = topic_settings("orders", {"message_type": message_type, "key": ["/v"]})
+    decoder = BatchDecoder(Decoding(settings, "orders.sow", struct(v=column), is_delta=False, matching=None))
+    with pytest.raises(Stop, match=f"offset 10, key 'a': {said}; publish the record again"):
+        decoder.decode(batch(ENCODED[message_type](value)))
