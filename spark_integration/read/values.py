@@ -51,7 +51,7 @@ _BITS: Final[tuple[tuple[type[DataType], int], ...]] = (
 )
 _NO_NUMBERS: Final = frozenset(("NaN", "Infinity", "+Infinity", "-Infinity", "INF", "+INF", "-INF"))
 _DIGITS: Final = Context(prec=38)
-_DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?", re.ASCII)
 """The texts that Spark reads as decimals: Python reads others too, such as `1_000`."""
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _DAY_S: Final = 86_400

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import time
 import uuid
 from decimal import Decimal
 
@@ -192,3 +193,13 @@ def test_a_column_that_no_message_type_fills_is_refused(data_type) -> None:
     """A column of a type without values in any message type is refused before anything is read."""
     with pytest.raises(ConfigurationError, match=r"schema: /v/w is .*, and no message type has such values"):
         compile_struct(struct(StructType([StructField("w", data_type)])))
+
+
+@pytest.mark.parametrize("text", ["1" * 1_000_000 + "x", "1." + "1" * 1_000_000 + "x", "1e" + "1" * 1_000_000 + "x"])
+def test_no_text_in_a_column_of_decimals_takes_long(text):
+    """A text of a megabyte that is no decimal is refused in a time that grows with its length."""
+    convert = compile_struct(struct(DecimalType(10, 2)), of_json=True)
+    began_s = time.process_time()
+    with pytest.raises(TypeError, match="/v is a text where the schema means a decimal"):
+        convert({"v": text})
+    assert time.process_time() - began_s < 15

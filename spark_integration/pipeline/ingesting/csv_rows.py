@@ -24,11 +24,12 @@ ROWS_DDL: Final = (
 """The columns of `CsvRows`: the row in the one spelling, its lines, and the reason if it is rejected."""
 
 MISFIT: Final = "misfit"
-_NUMBER: Final = re.compile(r"[+-]?\d*(?:\.(\d*?)0*)?(?:[eE]([+-]?\d{1,9}))?", re.ASCII)
-_WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
+# Quantifiers are possessive: a row may have megabytes of digits.
+_NUMBER: Final = re.compile(r"[+-]?\d*+(?:\.(\d*+))?(?:[eE]([+-]?\d{1,9}))?", re.ASCII)
+_WHOLE: Final = re.compile(r"[+-]?\d++", re.ASCII)
 FLOAT_MAX: Final = 3.4028234663852886e38
 """The largest number of a column of Spark's FLOAT."""
-_JAVA_NUMBER: Final = re.compile(r"[+-]?(?:0[xX].*|[\d.]+(?:[eE][+-]?\d+)?[dDfF])", re.ASCII)
+_JAVA_NUMBER: Final = re.compile(r"[+-]?(?:0[xX].*|[\d.]++(?:[eE][+-]?\d++)?[dDfF])", re.ASCII)
 _TIME_ALONE: Final = re.compile(r"T?\d{1,2}:", re.ASCII)
 _OPEN: Final = "a quoted value does not end on its line; from.options.multiLine: true reads such values"
 _NEVER_CLOSED: Final = "a quoted value does not end in the file"
@@ -211,7 +212,8 @@ class _Quotes:
             inner = f"(?:[^{quote}]|{quote}{quote})*+"
             self._escaped = re.compile(f"({quote}){quote}")
         self._rest = re.compile(f"({inner}){quote}", re.DOTALL)
-        self._spaces = re.compile(r"[ \t]*")
+        # The separator may be a space or a tab.
+        self._spaces = re.compile(rf"(?:(?!{re.escape(dialect.separator)})[ \t])*+")
 
     def leaves_open(self, text: str, is_open: bool) -> bool:
         """Return whether a line ends inside of a quoted value, given whether it begins inside of one."""
@@ -267,10 +269,7 @@ class _Quotes:
 
     def _after_spaces(self, text: str, at: int) -> int:
         match = self._spaces.match(text, at)
-        end = at if match is None else match.end()
-        # The separator may be a space or a tab.
-        separator = text.find(self._separator, at, end + len(self._separator))
-        return end if separator < 0 else min(end, separator)
+        return at if match is None else match.end()
 
 
 def _not_as_written(values: list[str], dialect: CsvDialect) -> str | None:
@@ -307,7 +306,7 @@ def _decimal_problem(name: str, value: str, scale: int) -> str | None:
     number = _NUMBER.fullmatch(text)
     if number is None:
         return f"{name} is {text!r:.50}, which is no number; from.options.locale reads others" if "," in text else None
-    if len(number[1] or "") - int(number[2] or 0) > scale:
+    if len((number[1] or "").rstrip("0")) - int(number[2] or 0) > scale:
         return f"{name} is {text!r:.50}, which has more than {scale} decimals"
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import random
+import time
 
 import pytest
 
@@ -219,3 +220,23 @@ def test_random_values_written_by_another_program_are_read_back():
         csv.writer(out, lineterminator=chance.choice(["\n", "\r\n"]), quoting=csv.QUOTE_ALL).writerows(rows)
         found = read(out.getvalue().encode(), size=chance.randrange(1, 5), escape="", is_multi_line=True)
         assert [split(text) for text, _ in found] == rows
+
+
+@pytest.mark.parametrize(
+    ("cell", "dialect"),
+    [
+        (b"." + b"0" * 1_000_000 + b"x", {"doubles": ((0, 1e308),)}),
+        (b"." + b"0" * 1_000_000 + b"x", {"decimals": ((0, 2),)}),
+        (b"1" * 1_000_000 + b"x", {"doubles": ((0, 1e308),), "decimals": ((0, 2),)}),
+        (b"1" * 1_000_000 + b"d", {"doubles": ((0, 1e308),)}),
+        (b" " * 150_000 + b'"x"', {"separator": " "}),
+        (b"\t" * 150_000 + b'"x"', {"separator": "\t"}),
+        (b'"' + b'\\"' * 300_000, {}),
+    ],
+    ids=lambda value: value[:8] if isinstance(value, bytes) else None,
+)
+def test_no_cell_takes_long(cell, dialect):
+    """A cell of a megabyte is read in a time that grows with its length alone."""
+    began_s = time.process_time()
+    assert [line for _, line in read(cell, columns=("id",), **dialect)] == [1]
+    assert time.process_time() - began_s < 15
