@@ -21,6 +21,7 @@ from processor.gateway.sessions.host import FrameSender
 from processor.gateway.sessions.session import Session
 from processor.gateway.uvicorn_protocols import Transport
 from processor.subscriptions.request.subscribe_options import FORMS
+from processor.wire.publisher_mark import is_reserved
 
 if TYPE_CHECKING:
     from processor.gateway.access.allowances import Allowance
@@ -238,6 +239,12 @@ class _Client:
 
     async def _log_on(self, request: Request) -> None:
         gateway, session = self._gateway, self._session
+        client = request.text("client")
+        if client is not None and is_reserved(f"user/{client}"):
+            raise BadRequest(
+                "bad_request",
+                f"client {client!r:.99}: such a name is forgotten after a day; choose another",
+            )
         try:
             identity = await gateway.verify(request.text("token"))
         except AccessDenied as error:
@@ -255,7 +262,7 @@ class _Client:
         if earlier is not None and earlier.user != identity.user:
             raise BadRequest("bad_request", "the identity of a connection cannot change; connect again")
         self._identify(identity, gateway.allowances.of(identity))
-        session.client = request.text("client") or session.client or "browser"
+        session.client = client or session.client or "browser"
         session.succeed(request.id, user=identity.user, message_bytes=gateway.limits.message_bytes)
         if earlier is not None and earlier.roles != identity.roles:
             await session.apply_rights()

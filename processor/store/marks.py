@@ -1,8 +1,9 @@
 """A partition's marks: small values kept next to its records, and committed and restored like them.
 
 A publisher's mark is dropped when there are too many. Names that are used once (`processor.wire.publisher_mark`) have a
-budget of their own, so that they never displace the mark of a regular publisher. Marks of the runtime, whose names
-begin with NUL, are never dropped.
+budget of their own, so that they never displace the mark of a regular publisher. So have names that a former version
+may have made for one use: any of them may be a regular publisher's, so that none is dropped for its age. Marks of the
+runtime, whose names begin with NUL, are never dropped.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from processor.wire.partition_marks import LIVES_NAME
-from processor.wire.publisher_mark import is_one_shot
+from processor.wire.publisher_mark import is_one_shot, may_be_one_shot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,7 +29,7 @@ ONE_SHOT_LIFE_MS: Final = 24 * 3_600_000
 """How long the mark of such a name is kept after its last change."""
 
 BYTES_MAX: Final = 64 * 1024 * 1024
-"""Most bytes of the names and values of the marks of each of the two kinds."""
+"""Most bytes of the names and values of the marks of each of the three kinds."""
 
 MARK_FORGOTTEN: Final = "mark_forgotten"
 """The event of a regular mark that is dropped to make room."""
@@ -110,12 +111,14 @@ class TransactionalMarks:
 
         Args:
             names_max: most regular marks.
-            one_shot_names_max: most marks of names for one occasion.
+            one_shot_names_max: most marks of names for one occasion; and as many that may be such names.
             clock_ms: the wall clock, milliseconds since the epoch; None: the system's.
         """
         self._clock_ms = clock_ms or _wall_clock_ms
         self._regular = _Budget(MARK_FORGOTTEN, names_max)
         self._one_shot = _Budget(ONE_SHOT_FORGOTTEN, one_shot_names_max, ONE_SHOT_LIFE_MS)
+        self._unclear = _Budget(MARK_FORGOTTEN, one_shot_names_max)
+        self._kinds = self._regular, self._one_shot, self._unclear
         self._ours: dict[bytes, bytes] = {}
         self._prepared: dict[bytes, bytes] = {}
         self._staged: dict[bytes, bytes] = {}
@@ -135,7 +138,7 @@ class TransactionalMarks:
         if value is None:
             value = self._ours.get(name)
         if value is None:
-            mark = self._regular.marks.get(name) or self._one_shot.marks.get(name)
+            mark = next((mark for kind in self._kinds if (mark := kind.marks.get(name)) is not None), None)
             value = None if mark is None else mark[0]
         return value
 
@@ -206,7 +209,7 @@ class TransactionalMarks:
 
     def wipe(self) -> None:
         """Delete all marks."""
-        for kind in (self._regular, self._one_shot):
+        for kind in self._kinds:
             for name in list(kind.marks):
                 kind.remove(name)
         self._ours, self._prepared, self._staged, self.position = {}, {}, {}, 0
@@ -220,7 +223,7 @@ class TransactionalMarks:
 
     def _take(self, changes: Iterable[tuple[bytes, bytes | None]], at_ms: int) -> Counter[str]:
         """Apply committed marks; return how many were dropped to make room, by event."""
-        regular, one_shot, dropped = self._regular, self._one_shot, Counter[str]()
+        dropped = Counter[str]()
         for name, value in changes:
             self._left.pop(name, None)
             if name.startswith(b"\0"):
@@ -228,16 +231,21 @@ class TransactionalMarks:
                 if value is not None:
                     self._ours[name] = value
                 continue
-            regular.remove(name)  # A changed mark becomes the newest.
-            one_shot.remove(name)
+            for kind in self._kinds:
+                kind.remove(name)  # A changed mark becomes the newest.
             if value is not None:
-                (one_shot if is_one_shot(name, value) else regular).put(name, value, at_ms)
-        self._left.update(dict.fromkeys(one_shot.drop_old(at_ms)))
-        for kind in (regular, one_shot):
+                self._kind(name, value).put(name, value, at_ms)
+        self._left.update(dict.fromkeys(self._one_shot.drop_old(at_ms)))
+        for kind in self._kinds:
             if excess := kind.drop_excess():
-                dropped[kind.event] = len(excess)
+                dropped[kind.event] += len(excess)
                 self._left.update(dict.fromkeys(excess))
         return dropped
+
+    def _kind(self, name: bytes, value: bytes) -> _Budget:
+        if is_one_shot(name, value):
+            return self._one_shot
+        return self._unclear if may_be_one_shot(name) else self._regular
 
 
 def _wall_clock_ms() -> int:

@@ -46,7 +46,14 @@ WORDS_HEADER: Final = "numbers"
 PUBLISHERS: Final = b"sequence/"
 """The beginning of the name of a publisher's mark."""
 
-_ONE_SHOT: Final = re.compile(rb"sequence/[^/]*/(?:.*-[0-9a-f]{8}|[^/]*/key/.*)", re.DOTALL)
+_RANDOM: Final = "~once-"
+"""Stands before the random digits of a name that a client has made for itself; former versions look for `-`."""
+
+_ONE_SHOT: Final = re.compile(rb"(?s:.*)~once-[0-9a-f]{8}|[^/]*/key/(?s:.*)/[0-9a-f]{32}")
+"""Names for one occasion: those of `random_name`, and the gateway's `USER/key/IDEMPOTENCY-KEY/DIGEST`."""
+
+_PERHAPS: Final = re.compile(rb"(?s:.*)-[0-9a-f]{8}|[^/]*/key/(?s:.*)")
+"""The names for one occasion of former versions, which a publisher may have chosen, such as `ledger-20261127`."""
 
 
 class PublisherMark:
@@ -254,6 +261,21 @@ def mark_text(name: bytes, value: bytes | None, headers: Headers | None) -> byte
     return b"%b %b" % (value, words) if words else value
 
 
+def random_name(prefix: str, digits: str) -> str:
+    """Return the name under which a client numbers commands that its caller does not number.
+
+    Args:
+        prefix: the client's own name.
+        digits: eight random hexadecimal digits.
+    """
+    return f"{prefix}{_RANDOM}{digits}"
+
+
+def is_reserved(client: str) -> bool:
+    """Return whether a publisher may not choose a name, as it has the form of those for one occasion."""
+    return _ONE_SHOT.fullmatch(client.encode(errors="replace")) is not None
+
+
 def is_one_shot(name: bytes, text: bytes) -> bool:
     """Return whether a mark is that of a name for one occasion.
 
@@ -262,4 +284,14 @@ def is_one_shot(name: bytes, text: bytes) -> bool:
     """
     if not name.startswith(PUBLISHERS):
         return False
-    return b" once" in text or _ONE_SHOT.fullmatch(name) is not None
+    return b" once" in text or _ONE_SHOT.fullmatch(_client(name)) is not None
+
+
+def may_be_one_shot(name: bytes) -> bool:
+    """Return whether a former version may have made a name for one occasion; it may be a regular one as well."""
+    return name.startswith(PUBLISHERS) and _PERHAPS.fullmatch(_client(name)) is not None
+
+
+def _client(name: bytes) -> bytes:
+    """The client of a mark's name, behind the place where its commands came in."""
+    return name.split(b"/", 2)[-1]

@@ -15,6 +15,7 @@ from processor.kafka.admin.admin import Admin
 from processor.topics.family import family_specs
 from processor.wire.ack import Ack, ack_types, read_ack
 from processor.wire.headers import header_text
+from processor.wire.publisher_mark import is_reserved
 from tests.client.family import PARTITIONS, Family
 from tests.waiting import PATIENCE_S
 
@@ -42,6 +43,15 @@ def impatient(config: Config) -> Iterator[Client]:
     assert client._command_sender is not None
     client._command_sender.deliver(PATIENCE_S)
     client._command_sender.close()
+
+
+@pytest.mark.broker
+def test_a_name_that_is_forgotten_is_no_client_s_own(client: Client, family: Family):
+    """The name on the wire is random only where the caller gives no number, and no caller may choose one like it."""
+    ours = client._sender()._acked_publisher._own_name  # type: ignore[attr-defined]
+    assert is_reserved(ours)
+    with Client(ours, client.config) as other, pytest.raises(ConfigurationError, match="forgotten after a day"):
+        other.publish(family.name, {"id": "a"}, ack="persisted", sequence=1)
 
 
 @pytest.mark.broker

@@ -35,6 +35,16 @@ def test_a_renewed_token_brings_its_roles_and_keeps_the_user(guarded):
     client.close()
 
 
+@pytest.mark.parametrize("name", ["desk~once-0f3c9a1e", f"key/k/{'0f' * 16}"])
+def test_a_client_may_not_choose_a_name_that_is_forgotten(guarded, name):
+    """Names of the form that idempotency keys and random clients have are refused; others that look random are not."""
+    client = guarded.world.connect("t-ann")
+    answer = client.ask("logon", token="t-ann", client=name)
+    assert (answer["reason"], "forgotten after a day" in answer["detail"]) == ("bad_request", True)
+    assert client.ask("logon", token="t-ann", client="ledger-20261127")["status"] == "success"
+    client.close()
+
+
 def test_the_bookmark_of_another_user_is_not_resumed(guarded):
     """A bookmark under other rights leads to a refetch: the client gets what its own rights show alone."""
     ann = guarded.world.connect("t-ann")

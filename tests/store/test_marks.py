@@ -13,6 +13,7 @@ from processor.store.marks import (
     OWN_NAMES,
     TransactionalMarks,
 )
+from processor.wire.publisher_mark import random_name
 
 NAMES = [b"", b"a", b"b", b"c"]
 CHANGES = st.lists(st.tuples(st.sampled_from(NAMES), st.binary(max_size=2)), max_size=5)
@@ -226,8 +227,24 @@ def test_a_random_client_name_stays_one_for_one_occasion():
     """The random name of a client of ours has the small budget, however many numbers it uses."""
     marks = TransactionalMarks(names_max=1, one_shot_names_max=2)
     commit(marks, b"desk", value=b"7")
-    commit(marks, b"desk-00000001", b"desk-00000002", b"desk-00000003", value=b"900")
-    assert (marks.get(b"sequence//desk"), marks.get(b"sequence//desk-00000001")) == (b"7", None)
+    commit(marks, *(random_name("desk", f"{number:08x}").encode() for number in (1, 2, 3)), value=b"900")
+    assert (marks.get(b"sequence//desk"), marks.get(b"sequence//desk~once-00000001")) == (b"7", None)
+
+
+@pytest.mark.parametrize("name", [b"ledger-20261127", b"sensor-00000042", b"feed-deadbeef", b"eu/key/rates"])
+def test_a_name_that_looks_random_may_be_a_regular_publisher_s(name):
+    """No mark goes for the look of its name: not after a day, and not for others that look so; all are bounded."""
+    now_ms = 1_700_000_000_000
+    marks = TransactionalMarks(names_max=2, one_shot_names_max=2, clock_ms=lambda: now_ms)
+    commit(marks, b"desk", value=b"7")
+    commit(marks, name, value=b"42")
+    now_ms += ONE_SHOT_LIFE_MS + 3_600_000
+    commit(marks, b"a-00000001", value=b"7")
+    assert (marks.get(b"sequence//desk"), marks.get(b"sequence//" + name)) == (b"7", b"42")
+    assert marks.forgotten == {}
+    commit(marks, b"a-00000002", value=b"7")
+    assert (marks.get(b"sequence//desk"), marks.get(b"sequence//" + name)) == (b"7", None)
+    assert marks.forgotten == {MARK_FORGOTTEN: 1}
 
 
 @pytest.mark.parametrize("way", ["kept", "restored"])

@@ -13,6 +13,7 @@ from processor.wire.publisher_mark import (
     TEXT_BYTES_MAX,
     PublisherMark,
     is_one_shot,
+    is_reserved,
     mark_record,
     mark_text,
 )
@@ -182,17 +183,22 @@ def test_a_number_may_be_only_so_far_above_the_highest_one(highest, number, jump
         (b"sequence//desk", marked(refused=(1,)).text(), True),
         (b"sequence//desk", marked(2, refused=(1,)).text(), False),
         (b"sequence//desk", b"1", False),
-        (b"sequence//desk-0f3c9a1e", b"7", True),
-        (b"sequence/moved-3/desk-0f3c9a1e", b"7", True),
-        (b"sequence//desk-0f3c9a1e2", b"7", False),
-        (b"sequence//ann/key/0f-3c", b"7", True),
+        (b"sequence//desk~once-0f3c9a1e", b"7", True),
+        (b"sequence/moved-3/a/desk~once-0f3c9a1e", b"7", True),
+        (b"sequence//desk~once-0f3c9a1e2", b"7", False),
+        (b"sequence//desk-0f3c9a1e", b"7", False),
+        (b"sequence//ledger-20261127", b"7", False),
+        (b"sequence//eu/key/rates", b"7", False),
+        (b"sequence//ann/key/0f-3c/" + b"0f" * 16, b"7", True),
         (b"sequence//key/7", b"7", False),
         (b"note/x-0f3c9a1e", b"7 once", False),
     ],
 )
 def test_names_for_one_occasion_are_recognised(name, text, is_one_shot_name):
-    """One number only, the random names of our clients, and idempotency keys; a mark of an older version is none."""
+    """One number only, the random names of our clients, and idempotency keys; not a name of a publisher's choice."""
     assert is_one_shot(name, text) is is_one_shot_name
+    if name.startswith(b"sequence/"):
+        assert is_reserved(name.split(b"/", 2)[2].decode()) is (is_one_shot_name and b"once" not in text)
     assert PublisherMark(text).text() == text
 
 

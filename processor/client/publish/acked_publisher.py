@@ -3,7 +3,7 @@
 A worker finds duplicates by client, partition and sequence: of the commands that one name sends to one partition, it
 accepts only a sequence above all earlier ones. Two processes that share a name would therefore make the worker drop
 each other's records. Unless the caller numbers his commands himself, the name on the wire is the client's name with
-eight random digits, new for each `Client`, and sequences begin with 1.
+`~once-` and eight random digits, new for each `Client`, and sequences begin with 1.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from processor.kafka.partitioner import partition_for
 from processor.record import Headers
 from processor.wire.ack import Ack, AckType, read_ack
 from processor.wire.publisher_headers import ack_type_header, sequence_headers
+from processor.wire.publisher_mark import is_reserved, random_name
 
 _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1
@@ -149,7 +150,11 @@ class AckedPublisher:
         self._name = name
         self._kafka_names = config.kafka_names
         self._processors = config.processors.keys()
-        self._own_name = f"{name}-{secrets.token_hex(4)}"
+        if is_reserved(name):
+            raise ConfigurationError(
+                f"client name {name!r:.100}: names of this form are forgotten after a day; choose another one"
+            )
+        self._own_name = random_name(name, secrets.token_hex(4))
         self._admin = admin
         self._lookup = lookup
         self._publisher = publisher
