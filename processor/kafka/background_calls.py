@@ -39,6 +39,7 @@ class BackgroundCalls:
             self._thread = threading.Thread(target=_make_calls, args=[self._inbox], name=self._name, daemon=True)
             self._thread.start()
         ended: Future[_T] = Future()
+        ended.set_running_or_notify_cancel()  # One that was cancelled would end the thread, and the calls behind it.
         self._inbox.put((call, ended))
         return ended
 

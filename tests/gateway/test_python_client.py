@@ -314,6 +314,58 @@ def test_what_a_lost_connection_carried_is_not_awaited(world, client):
     client.flush(60)
 
 
+async def _given_up(client):
+    """Wait for an ack too briefly, as `asyncio.wait_for` does, while the reader of answers is held."""
+    future = client.publish("orders", {"id": "x", "qty": 1}, ack="persisted")
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.wrap_future(future), 0.01)
+
+
+@pytest.mark.parametrize("way", ["cancel", "wait_for", "on_ack", "on_delivery"])
+def test_what_a_caller_does_with_one_ack_is_no_end_of_the_others(client, way):
+    """After a future that was given up, and after a callback that raises, the later commands get their acks."""
+    held, waits, receive = threading.Event(), threading.Event(), client._sender()._link.receive
+
+    def late(wait_s):
+        waits.set()
+        held.wait(60)
+        return receive(wait_s)
+
+    def fail(_ack):
+        raise RuntimeError
+
+    client._sender()._link.receive = late
+    assert waits.wait(60)
+    if way == "wait_for":
+        asyncio.run(_given_up(client))
+    elif way == "cancel":
+        client.publish("orders", {"id": "x", "qty": 1}, ack="persisted").cancel()
+    else:
+        client.publish("orders", {"id": "x", "qty": 1}, ack="persisted", **{way: fail})
+    later = client.publish("orders", {"id": "x", "qty": 2}, ack="persisted")
+    held.set()
+    assert later.result(60).status == "success"
+    client.flush(60)
+
+
+def test_an_answer_that_cannot_be_read_fails_what_waits(client):
+    """An answer without a status ends the reading of answers, and so all commands that wait, and later ones."""
+    sender = client._sender()
+    waits, receive = threading.Event(), sender._link.receive
+
+    def without_status(wait_s):
+        waits.set()
+        return [{name: value for name, value in one.items() if name != "status"} for one in receive(wait_s) or ()]
+
+    sender._link.receive = without_status
+    assert waits.wait(60)
+    future = client.publish("orders", {"id": "x", "qty": 1}, ack="persisted")
+    with pytest.raises(BrokerUnavailable, match="cannot be read: KeyError"):
+        future.result(60)
+    with pytest.raises(BrokerUnavailable):
+        client.publish("orders", {"id": "x", "qty": 2}, ack="persisted")
+
+
 def test_a_frame_that_the_gateway_cannot_read_fails_what_is_pending(client):
     """An answer without an id fails the commands that wait: one of them was refused, and which is not known."""
     sender = client._sender()

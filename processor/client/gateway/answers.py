@@ -64,6 +64,7 @@ class Tokens:
 def in_background(call: Callable[[], T]) -> Future[T]:
     """Call a function that may take long on a thread of its own, which does not keep the program from ending."""
     future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # Else a caller of asyncio that is cancelled would cancel it.
 
     def complete() -> None:
         try:

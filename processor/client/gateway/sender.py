@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from processor.client.publish.outbox import PublishOptions
     from processor.record import Command, Value
 
+log = logging.getLogger(__name__)
+
 _POLL_S: Final = 0.1
 _STALL_S: Final = 60.0
 _NUMBERED_MAX: Final = 10_000
@@ -56,6 +59,8 @@ class _Pending:
         self.types = types
         self.options = options
         self.future: Future[Ack] = AckFuture()
+        # A command that was sent cannot be cancelled.
+        self.future.set_running_or_notify_cancel()
 
 
 class GatewaySender:
@@ -186,9 +191,17 @@ class GatewaySender:
             except BrokerUnavailable:
                 self._link.drop()
             except SowstreamError as error:
-                self._refused = error
-                self._fail(error)
+                self._refuse_all(error)
                 return
+            except Exception as error:
+                log.exception("the answers of the gateway cannot be read any more")
+                self._refuse_all(BrokerUnavailable(f"an answer of the gateway cannot be read: {type(error).__name__}"))
+                return
+
+    def _refuse_all(self, error: SowstreamError) -> None:
+        """Fail the commands that wait, and all later ones: no thread reads their answers."""
+        self._refused = error
+        self._fail(error)
 
     def _send_again(self, topic: str | None) -> None:
         """Send the numbered commands that wait, in their order; others may follow.
@@ -246,7 +259,10 @@ class GatewaySender:
             message.get("version"),
         )
         if pending.options.on_ack is not None:
-            pending.options.on_ack(ack)
+            try:
+                pending.options.on_ack(ack)
+            except Exception:
+                log.exception("on_ack raised for %s of %s", ack.ack_type, ack.topic)
         if not is_last:
             return
         with self._lock:
@@ -265,7 +281,10 @@ class GatewaySender:
         else:
             pending.future.set_exception(error)
         if pending.options.on_delivery is not None:
-            pending.options.on_delivery(None if error is None else error)  # type: ignore[arg-type]
+            try:
+                pending.options.on_delivery(None if error is None else error)  # type: ignore[arg-type]
+            except Exception:
+                log.exception("on_delivery raised")
 
     def _fail(self, error: SowstreamError, chooses: Callable[[_Pending], bool] = lambda _: True) -> None:
         """Fail the commands that wait for an answer, or those of them that a function chooses."""
