@@ -14,13 +14,10 @@ from processor.codec import exact
 from processor.codec.contract import Codec, CodecOptions, JsonText, empty_message
 from processor.codec.frame import SCHEMA_ID_HEADER, frame_size, without_frame
 from processor.codec.json_value import json_value
-from processor.codec.value_checks import check_depth
+from processor.codec.value_checks import DEPTH_MAX, check_depth
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
 from processor.values.kinds import FieldType
-
-DEPTH_MAX: Final = 254
-"""Deepest nesting orjson writes; it reads 1024."""
 
 _BETWEEN: Final = b",null,"
 """The separator of messages that are parsed together."""

@@ -11,8 +11,11 @@ from typing import Final, NoReturn
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
 
-DEPTH_MAX: Final = 254
-"""Deepest nesting that any message type takes: values that can be shown as JSON."""
+DEPTH_MAX: Final = 250
+"""Deepest nesting that any message type takes: values that can be shown as JSON, which orjson writes up to 254 levels.
+
+The others are those of a composite, and of messages, requests and answers around a record.
+"""
 
 _CONTAINERS: Final = (dict, list)
 

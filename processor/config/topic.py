@@ -221,7 +221,7 @@ class TopicConfig(Section):
     """
     source_header: bool = False
     """Add the header `source`, with the position of the input record, to SOW and delta records."""
-    max_depth: int = Field(default=128, ge=1, le=254)
+    max_depth: int = Field(default=128, ge=1, le=250)
     """Deepest nesting accepted."""
     max_record_bytes: int = Field(default=1_048_576, ge=1, le=10_485_760)
     """Largest input and largest merged record; larger ones are rejected as `too_large`. With the longest headers added,

@@ -106,7 +106,7 @@ def test_nesting_is_refused_beyond_max_depth_and_not_before(name):
     """A message with `max_depth` levels is read; one level more is `too_deep`."""
     deeper, bottom, own_levels = NESTING[name]
     limit = 20
-    roomy, codec = codec_of(name, max_depth=254), codec_of(name, max_depth=limit)
+    roomy, codec = codec_of(name, max_depth=250), codec_of(name, max_depth=limit)
 
     def message(levels):
         value = bottom

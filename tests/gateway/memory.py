@@ -11,6 +11,7 @@ import yaml
 
 from processor.codec.contract import CodecOptions
 from processor.codec.json import JsonCodec
+from processor.codec.value_checks import DEPTH_MAX
 from processor.config import Config
 from processor.errors import BrokerUnavailable, VersionConflict
 from processor.filter import compile_filter
@@ -29,7 +30,7 @@ class MemoryFeed:
     """The feed of a topic that a test writes; `restart` gives it a new engine, `hold` none until then."""
 
     def __init__(self, name, *, key=("/id",), history_bytes=HISTORY_BYTES, indexes=(), orders=()):
-        self.topic = Topic(name, JsonCodec(CodecOptions()), KeyFields(key))
+        self.topic = Topic(name, JsonCodec(CodecOptions(max_depth=DEPTH_MAX)), KeyFields(key))
         self.topic_id = "AAAA"
         self.generation = 0
         self.updates = self.lag_records = self.last_update_ms = 0

@@ -1,10 +1,15 @@
 """The protocol of the gateway over topics in memory: requests, answers, resume, slow clients, several subscriptions."""
 
+import http.client
 import json
 import urllib.parse
 
 import pytest
 
+from processor.client import Message
+from processor.codec.json_value import to_json_line
+from processor.codec.value_checks import DEPTH_MAX
+from processor.gateway.sessions.frames import FrameEncoder
 from tests.gateway.memory import MemoryWorld
 
 
@@ -314,8 +319,6 @@ def test_a_misspelt_request_is_answered_with_the_nearest_name(shared, request_, 
 
 def test_events_resume_by_their_last_id(memory_world):
     """Server-Sent Events carry bookmarks as ids; Last-Event-ID resumes after one of them."""
-    import http.client
-
     memory_world.put(1, qty=1)
 
     def events(headers, enough):
@@ -339,6 +342,36 @@ def test_events_resume_by_their_last_id(memory_world):
     memory_world.put(1, qty=2)
     _, messages = events({"Last-Event-ID": last_id}, lambda messages, _: any("sow_key" in m for m in messages))
     assert [(m["command"], m["data"]) for m in messages if "command" in m] == [("publish", {"id": 1, "qty": 2})]
+
+
+def test_the_deepest_record_that_a_topic_takes_can_be_shown(memory_world):
+    """Frames, events and answers around a record of the deepest `max_depth` have no more levels than can be written."""
+    record = deepest = {"id": 1}
+    for _ in range(DEPTH_MAX):  # One more than a topic takes: a composite is a level around its parts.
+        deepest["a"] = deepest = {}
+    deepest["d"] = b"a"
+    message = Message("sow", "orders", "1", record)
+    assert len(FrameEncoder()._message(message)) > len(message.data_json()) > 5 * DEPTH_MAX
+    assert to_json_line([{"rows": {"data": record}}])
+    record = deepest = {"id": 1}
+    for _ in range(DEPTH_MAX - 1):
+        deepest["a"] = deepest = {}
+    memory_world.gateway.call(lambda: memory_world.feeds["orders"].write(1, record))
+    client = memory_world.connect()
+    sub = client.subscribe("sow_and_subscribe", "orders")
+    client.until(lambda: sub in client.ready)
+    assert client.held(sub) == {"1": record}
+    client.close()
+    assert json.loads(memory_world.gateway.get("/v1/topics/orders/records/1")[2])["data"] == record
+    lines = [json.loads(line) for line in memory_world.gateway.get("/v1/topics/orders/sow")[2].splitlines()]
+    assert record in [line.get("data") for line in lines]
+    connection = http.client.HTTPConnection(memory_world.gateway.address, timeout=60)
+    connection.request("GET", "/v1/topics/orders/subscribe?op=sow_and_subscribe")
+    answer = connection.getresponse()
+    while b'"a":' not in (line := answer.readline()):
+        pass
+    assert line.count(b'{"a":') == DEPTH_MAX - 2
+    connection.close()
 
 
 def test_lines_of_json_are_published_with_an_ack_each(memory_world):
