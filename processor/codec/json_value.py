@@ -86,6 +86,8 @@ def to_json_line(value: Value) -> str:
 
 
 def _shown(value: Value) -> Value:
+    if isinstance(value, float):  # Of a class of its own, as of a branch of a union: orjson writes only plain ones.
+        return float(value)
     if isinstance(value, Decimal):
         return orjson.Fragment(str(value)) if value.is_finite() else str(value)
     if isinstance(value, bytes | bytearray | memoryview):

@@ -253,7 +253,7 @@ _read_and_kept: Final = lru_cache(maxsize=1024)(_read_month_or_time)
 def timestamp_text(value: Value) -> str:
     """MessagePack's timestamp, of nanoseconds; its year may be beyond Python's."""
     try:
-        whole = type(value)(value.seconds).to_datetime().strftime("%Y-%m-%dT%H:%M:%S")
+        whole = type(value)(value.seconds).to_datetime().isoformat(timespec="seconds")[:19]
     except (ValueError, OverflowError):
         return str(value)
     return f"{whole}.{value.nanoseconds:09d}Z" if value.nanoseconds else f"{whole}Z"

@@ -18,9 +18,12 @@ from hypothesis import HealthCheck, given, note, settings
 
 from processor.client import Message
 from processor.codec import CodecOptions, load_codec
-from processor.codec.json_value import to_json_line
+from processor.codec.avro.schema import _MARKED, marked
+from processor.codec.json import JsonCodec
+from processor.codec.json_value import json_value, to_json_line
 from processor.codec.message_pack import MsgpackCodec
 from processor.config import SchemaConfig
+from processor.gateway.sessions.frames import FrameEncoder
 from tests.codec.avro_world import file_codec, record
 from tests.codec.python_values import VALUES, LikeNumpy, Point, Side, reads_as
 from tests.codec.specimens import BSON, JSON, MSGPACK, codec_of, nested, orders
@@ -305,6 +308,8 @@ WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
         (WHEN, '"2026-01-02T03:04:05.678000+00:00"'),
         (date(2026, 1, 2), '"2026-01-02"'),
         (msgpack.Timestamp(0, 5), '"1970-01-01T00:00:00.000000005Z"'),
+        (msgpack.Timestamp(-61_000_000_000), '"0036-12-26T11:33:20Z"'),
+        (msgpack.Timestamp(-62_135_596_800, 1), '"0001-01-01T00:00:00.000000001Z"'),
         (msgpack.Timestamp(1), '"1970-01-01T00:00:01Z"'),
         (msgpack.Timestamp(2**62), '"Timestamp(seconds=4611686018427387904, nanoseconds=0)"'),
         (uuid.UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
@@ -315,6 +320,13 @@ WHEN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
         (Decimal("NaN"), '"NaN"'),
         (bson.MinKey(), '"MinKey()"'),
         (float("nan"), "null"),
+        (marked(float, 2)(1.5), "1.5"),
+        (marked(float, 2)("nan"), "null"),
+        (marked(int, 2)(-(2**63)), "-9223372036854775808"),
+        (marked(str, 2)("a"), '"a"'),
+        (marked(bytes, 2)(b"\xff\0"), '"/wA="'),
+        (marked(Decimal, 2)("1.50"), "1.50"),
+        (marked(dict, 2)({"b": marked(float, 1)(0.5)}), '{"b":0.5}'),
     ],
     ids=repr,
 )
@@ -323,6 +335,19 @@ def test_a_value_without_a_json_type_is_text(value, line):
     assert to_json_line(value) == line
     assert Message("sow", "t", "k", {"a": [value]}).to_json().endswith('"data":{"a":[' + line + "]}}")
     assert Message("sow", "t", "k", {"a": value}).data_json() == '{"a":' + line + "}"
+
+
+@pytest.mark.parametrize("kind", sorted(_MARKED, key=repr))
+def test_every_writer_of_json_shows_the_value_of_a_branch_of_a_union(kind):
+    """A value that is marked with its branch is written as one that is not: lines, frames and messages."""
+    plain = {dict: {"b": 1}, str: "a", bytes: b"a", int: 7, float: 1.5, Decimal: Decimal("1.50")}[kind]
+    value, expected = {"a": [marked(kind, 2)(plain)]}, {"a": [plain]}
+    assert to_json_line(value) == to_json_line(expected)
+    for write in (Message.to_json, Message.data_json, FrameEncoder()._message):
+        assert write(Message("sow", "t", "k", value)) == write(Message("sow", "t", "k", expected))
+    if kind is not bytes:
+        assert repr(json_value(value)) == repr(json_value(expected))
+        assert JsonCodec().encode(value) == JsonCodec().encode(expected)
 
 
 @settings(max_examples=200, deadline=None, print_blob=True)
