@@ -92,8 +92,9 @@ def command_line(words: Sequence[str] = ()) -> typer.Typer:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        command_line(sys.argv[1:] if arguments is None else arguments)(arguments, prog_name="sowstream")
+        command_line(words)(arguments, prog_name="sowstream")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except OutputClosed:
@@ -106,6 +107,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SowstreamError as error:
         inform(f"sowstream: {error}")
         return 1
+    except UnicodeEncodeError as error:
+        # Python makes half a surrogate pair of each byte of an argument that is not UTF-8.
+        if (word := next((one for one in words if error.object[error.start : error.end] in one), None)) is None:
+            raise
+        inform(f"sowstream: the argument {word!r} is not UTF-8 text")
+        return 2
     return 0
 
 

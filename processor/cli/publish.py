@@ -133,7 +133,7 @@ def publish(
     from processor.client.publish.command_sender import publishable  # noqa: PLC0415
     from processor.wire.ack import ack_types  # noqa: PLC0415
 
-    client_name, arguments = _arguments(header or [])
+    client_name, arguments = _arguments(header or [], key)
     if expect_version is not None:
         arguments["expect_version"] = expect_version
         ack = "processed" if not ack_types(ack) else ack  # The outcome of each line is the point of it.
@@ -224,15 +224,18 @@ def _as_bytes(value: Value) -> Value:
         raise RecordRejected("undecodable", f"not Base64, which stands for bytes here: {error}") from None
 
 
-def _arguments(options: list[str]) -> tuple[str, dict[str, Any]]:
-    """The client's name, and the publishing arguments that `--header K=V` options set."""
-    from processor.wire.publisher_headers import HEADER_ARGUMENTS  # noqa: PLC0415
+def _arguments(options: list[str], key: str | None) -> tuple[str, dict[str, Any]]:
+    """The client's name, and the publishing arguments that `--header K=V` options set; checks `--key`, too."""
+    from processor.wire.publisher_headers import HEADER_ARGUMENTS, encoded  # noqa: PLC0415
 
+    if key is not None:
+        encoded(key, "--key")
     headers: dict[str, str] = {}
     for text in options:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{text!r} is not K=V", param_hint="--header")
+        encoded(value, f"--header {name}")
         headers[name] = value
     arguments: dict[str, Any] = {"headers": headers}
     if "client" in headers and "sequence" not in headers:

@@ -42,6 +42,25 @@ _UNSENDABLE: Final = re.compile(f"[\0\ud800-\udfff{UNREADABLE_NAME}]")
 _EXPIRATION_S_MAX: Final = 100 * 365 * 86_400
 
 
+def encoded(text: str, place: str) -> bytes:
+    """Return the bytes of a text that a publisher gives.
+
+    Args:
+        text: the text.
+        place: what it is, for the error, such as `key`.
+
+    Raises:
+        ConfigurationError: it has half a surrogate pair, which UTF-8 does not have. Python makes one of each byte of an
+            argument of a command line that is not UTF-8.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(
+            f"{place}: {text!r:.100} is not UTF-8 text, from character {error.start + 1} on"
+        ) from None
+
+
 def named_headers(headers: Mapping[str, str | bytes]) -> Headers:
     """Return the headers that a caller gives by name.
 
@@ -62,7 +81,7 @@ def named_headers(headers: Mapping[str, str | bytes]) -> Headers:
             raise ConfigurationError(f"header {name!r:.100}: a name is text without NUL, which every reader can read")
         if name in OUR_HEADERS and name not in _ALLOWED:
             raise ConfigurationError(f"header {name!r} is Sowstream's own; a publisher cannot set it")
-        checked.append((name, value if isinstance(value, bytes) else value.encode()))
+        checked.append((name, value if isinstance(value, bytes) else encoded(value, f"header {name}")))
     return checked
 
 
@@ -116,16 +135,21 @@ def command_id_header(command_id: str) -> Header:
 
     Raises:
         RecordRejected: `bad_header`: the id is empty or too long.
+        ConfigurationError: it is not UTF-8.
     """
-    text = command_id.encode()
+    text = encoded(command_id, Name.COMMAND_ID)
     if not 0 < len(text) <= TEXT_BYTES_MAX:
         raise RecordRejected("bad_header", f"command_id is {len(text)} bytes long; it is 1 to {TEXT_BYTES_MAX}")
     return Name.COMMAND_ID, text
 
 
 def sequence_headers(client: str, sequence: int) -> Headers:
-    """Return the headers that number a publisher's command."""
-    return [(Name.CLIENT, client.encode()), (Name.SEQUENCE, b"%d" % sequence)]
+    """Return the headers that number a publisher's command.
+
+    Raises:
+        ConfigurationError: the client's name is not UTF-8.
+    """
+    return [(Name.CLIENT, encoded(client, "the client's name")), (Name.SEQUENCE, b"%d" % sequence)]
 
 
 def ack_type_header(types: Sequence[str]) -> Header:
@@ -134,8 +158,12 @@ def ack_type_header(types: Sequence[str]) -> Header:
 
 
 def delete_by_filter_headers(text: str) -> Headers:
-    """Return the headers of a delete of all records that a filter finds."""
-    return [command_header("sow_delete"), (Name.FILTER, text.encode())]
+    """Return the headers of a delete of all records that a filter finds.
+
+    Raises:
+        ConfigurationError: the filter is not UTF-8.
+    """
+    return [command_header("sow_delete"), (Name.FILTER, encoded(text, Name.FILTER))]
 
 
 def expect_version_header(version: int) -> Header:

@@ -34,6 +34,32 @@ def test_usage_has_one_pair_of_brackets(offline: Cli, command: str, usage: str):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "place"),
+    [
+        (["publish", "orders", "--header", "x=\udcff"], "--header x"),
+        (["publish", "orders", "--header", "command_id=\udcff"], "--header command_id"),
+        (["publish", "orders", "--header", "client=\udcff", "--header", "sequence=1"], "--header client"),
+        (["publish", "orders", "--key", "\udcff"], "--key"),
+        (["publish", "\udcff"], ""),
+        (["get", "orders", "\udcff"], ""),
+        (["sow", "orders", "--filter", "/a = '\udcff'"], ""),
+        (["delete", "orders", "--filter", "/a = '\udcff'"], ""),
+        (["mark", "orders", "\udcff"], ""),
+        (["topics", "describe", "\udcff"], ""),
+    ],
+    ids=" ".join,
+)
+def test_an_argument_that_is_not_utf_8_is_wrong_usage(offline: Cli, arguments: list[str], place: str):
+    """Such an argument ends a command with exit code 2 and one line that shows it, and with no traceback."""
+    done = offline(*arguments, given='{"id": 1}\n')
+    assert "Traceback" not in done.stderr
+    assert done.returncode in ((2,) if place else (1, 2)), done.stderr
+    if place:
+        [line] = done.stderr.splitlines()
+        assert line.startswith(f"sowstream: {place}: '\\udcff' is not UTF-8 text") or place != "--header x"
+
+
+@pytest.mark.parametrize(
     ("arguments", "default"),
     [
         (["sow"], "./sowstream.yaml"),

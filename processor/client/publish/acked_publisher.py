@@ -29,7 +29,7 @@ from processor.kafka.message import Message
 from processor.kafka.partitioner import partition_for
 from processor.record import Headers
 from processor.wire.ack import Ack, AckType, read_ack
-from processor.wire.publisher_headers import ack_type_header, sequence_headers
+from processor.wire.publisher_headers import ack_type_header, encoded, sequence_headers
 from processor.wire.publisher_mark import is_reserved, random_name
 
 _READ_MAX: Final = 10_000
@@ -206,10 +206,10 @@ class AckedPublisher:
         """
         if options.sequence is not None and not 0 <= options.sequence < 2**63:
             raise ConfigurationError(f"sequence is {options.sequence!r}; it is an integer from 0 to 2**63 - 1")
-        if not 0 < len(self._name.encode()) <= _NAME_BYTES_MAX:
+        size = len(encoded(self._name, "the client's name"))
+        if not 0 < size <= _NAME_BYTES_MAX:
             raise ConfigurationError(
-                f"the client's name is {len(self._name.encode())} bytes long; for commands with ack or sequence it is "
-                f"1 to {_NAME_BYTES_MAX}"
+                f"the client's name has {size} bytes; for commands with ack or sequence it has 1 to {_NAME_BYTES_MAX}"
             )
         partitions = self._lookup.partitions(kafka_topic)
         if types:

@@ -22,6 +22,7 @@ from processor.record import Command, Headers, Value
 from processor.telemetry.tracing import Spans, spans_of
 from processor.wire.ack import Ack, AckType, ack_types
 from processor.wire.forwarding import is_mark_of
+from processor.wire.publisher_headers import encoded
 from processor.wire.publisher_mark import PublisherMark, mark_text
 
 
@@ -40,7 +41,7 @@ def read_mark(config: Config, admin: Admin, lookup: TopicLookup, topic: str, cli
         BrokerUnavailable: no answer in time.
         Stop: it cannot be read.
     """
-    kafka_topic, name = config.kafka_names.topic(topic, "mark"), client.encode()
+    kafka_topic, name = config.kafka_names.topic(topic, "mark"), encoded(client, "the client's name")
     boundary = SnapshotBoundary(
         config.kafka,
         admin,

@@ -13,7 +13,7 @@ from processor.errors import RecordRejected
 from processor.merge import KeyFields
 from processor.wire.ack import Ack
 from processor.wire.forwarding import refuse_reserved
-from processor.wire.publisher_headers import HEADER_ARGUMENTS, named_headers, text_key_header
+from processor.wire.publisher_headers import HEADER_ARGUMENTS, encoded, named_headers, text_key_header
 from processor.wire.record_headers import command_header
 
 if TYPE_CHECKING:
@@ -119,23 +119,22 @@ class Outbox:
         Raises:
             RecordRejected: there is no key or a reserved one, the message cannot be parsed or written, or an argument
                 is invalid.
-            ConfigurationError: a header that a publisher may not set.
+            ConfigurationError: a header that a publisher may not set, or a key or header that is not UTF-8.
         """
         all_headers: Headers = [*self._marks, *named_headers(headers or {})]
         if arguments:
             for name, argument in HEADER_ARGUMENTS.items():
                 if name in arguments:
                     all_headers.append(argument.write(arguments[name]))
-        if key is None:
-            key = self._key(command, data, all_headers)
-        refuse_reserved(key.encode())
+        raw = self._computed_key(command, data, all_headers) if key is None else encoded(key, "key")
+        refuse_reserved(raw)
         message: bytes | None = None
         if command != "sow_delete":
             message = self._encode(command, data, all_headers)
             if command != self._default_command:
                 all_headers.append(command_header(command))
         # A tombstone means sow_delete without a header.
-        return key.encode(), message, all_headers or None
+        return raw, message, all_headers or None
 
     def delete(
         self,
@@ -163,6 +162,13 @@ class Outbox:
 
     def _decode(self, command: Command, data: bytes, headers: Headers) -> Value:
         return self._codec.decode_command(data, headers, is_delta=command == "delta_publish")
+
+    def _computed_key(self, command: Command, data: Value, headers: Headers) -> bytes:
+        """The bytes of the key that the message has."""
+        try:
+            return self._key(command, data, headers).encode()
+        except UnicodeEncodeError as error:
+            raise RecordRejected(self._unwritable, f"the key is not UTF-8 text: {error.object!r:.100}") from None
 
     def _key(self, command: Command, data: Value, headers: Headers) -> str:
         """The key, computed from the message."""
