@@ -21,11 +21,12 @@ from processor.errors import RecordRejected
 from tests.codec.avro_world import SCHEMAS, World, file_codec, record, values
 from tests.codec.hostile import varint
 
+PRICE = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
 EVERYTHING = record(
     ("id", "long"),
     ("text", "string"),
     ("blob", "bytes"),
-    ("price", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}),
+    ("price", PRICE),
     ("when", {"type": "long", "logicalType": "timestamp-micros"}),
     ("day", {"type": "int", "logicalType": "date"}),
     ("uuid", {"type": "string", "logicalType": "uuid"}),
@@ -136,11 +137,19 @@ def test_false_lengths_cost_nothing(tmp_path):
 
 def test_a_decimal_of_a_megabyte_is_refused_before_it_is_a_number(tmp_path):
     """A decimal of a megabyte is rejected before it becomes a number, since its digits would take minutes."""
-    price = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
-    codec = file_codec(record(("price", price)), tmp_path)
+    codec = file_codec(record(("price", PRICE)), tmp_path)
     raw = file_codec(record(("price", "bytes")), tmp_path).encode({"price": b"\x7f" * 1_000_000})
     with pytest.raises(RecordRejected, match="undecodable: /price: a decimal of 1000000 bytes"):
         codec.decode(raw)
+
+
+@pytest.mark.parametrize("text", ["12345678901", "1e99", "Infinity", "-Infinity", "NaN", "sNaN", "1.234"])
+def test_a_decimal_that_the_schema_does_not_hold_is_refused_with_the_value(tmp_path, text):
+    """The error names the value and the type, also where Python's arithmetic gives no number."""
+    codec = file_codec(record(("price", {**PRICE, "precision": 5})), tmp_path)
+    with pytest.raises(TypeError) as caught:
+        codec.encode({"price": Decimal(text)})
+    assert f"{Decimal(text)} is no decimal(5, 2)" in str(caught.value)
 
 
 def nested(levels):
@@ -154,7 +163,7 @@ def test_nesting_as_deep_as_max_depth_is_read_and_one_level_more_is_too_deep(tmp
     # The array in the innermost object is a level as well.
     assert codec.decode(nested(19))["next"]["next"]["id"] == 1
     assert reason_of(codec, nested(20)) == "too_deep"
-    assert reason_of(file_codec(NODE, tmp_path, max_depth=254), nested(253)) is None
+    assert reason_of(file_codec(NODE, tmp_path, max_depth=250), nested(249)) is None
     lists = b"\x02\x00" + b"\x02\x02\x00" * 18
     assert reason_of(codec, lists) in {"too_deep", "undecodable"}
 

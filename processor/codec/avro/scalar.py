@@ -81,7 +81,7 @@ def _decimal(precision: int, scale: int, size: int | None) -> Logical:
             raise TypeError(f"{type(value).__name__} where Decimal is meant")
         try:
             unscaled = int(value.quantize(unit, context=context).scaleb(scale, context))
-        except ArithmeticError:
+        except (ArithmeticError, ValueError):  # ValueError: what is left of a number that is not finite.
             raise ValueError(f"{value} is no decimal({precision}, {scale})") from None
         return unscaled.to_bytes(
             size or ((unscaled if unscaled >= 0 else ~unscaled).bit_length() // 8 + 1), signed=True
