@@ -152,6 +152,52 @@ def test_a_decimal_that_the_schema_does_not_hold_is_refused_with_the_value(tmp_p
     assert f"{Decimal(text)} is no decimal(5, 2)" in str(caught.value)
 
 
+MALFORMED = {
+    "a branch before the first one": (["null", "int"], "01 0e"),
+    "such a branch of several types": (["null", "int", "string"], "03 0e"),
+    "such a branch of null alone": (["null"], "01"),
+    "such a branch of a record in itself": (NODE, "02 01 0e 00"),
+    "an int of 38 bits": ("int", "fe ff ff ff ff 0f"),
+    "such an int in an array": ({"type": "array", "items": "int"}, "04 02 fe ff ff ff ff 0f 00"),
+    "such an int in a map": ({"type": "map", "values": "int"}, "02 02 61 fe ff ff ff ff 0f 00"),
+    "such an int in a union": (["null", "int"], "02 fe ff ff ff ff 0f"),
+    "a boolean of 5": ("boolean", "05"),
+    "a boolean of 2": (["null", "boolean"], "02 02"),
+    "such a boolean in an array": ({"type": "array", "items": "boolean"}, "04 00 02 00"),
+    "an enum before its first symbol": ({"type": "enum", "name": "E", "symbols": ["A"]}, "01"),
+}
+
+
+@pytest.mark.parametrize(("kind", "data"), MALFORMED.values(), ids=MALFORMED)
+def test_malformed_values_are_refused(tmp_path, kind, data):
+    """Bytes that Avro does not write for a value are `undecodable`: fastavro itself reads another value from them."""
+    codec = file_codec(record(("a", kind), ("b", "int", 0)), tmp_path)
+    assert reason_of(codec, bytes.fromhex(data) + b"\0") == "undecodable"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("long", -(2**63)),
+        ("long", 2**63 - 1),
+        ("int", -(2**31)),
+        ("int", 2**31 - 1),
+        ({"type": "array", "items": "int"}, [2**31 - 1, -(2**31), 0]),
+        ({"type": "array", "items": "boolean"}, [True, False]),
+        (["null", "boolean"], True),
+        (["null", "boolean", "long"], False),
+        ("string", "日本語日本語" * 200),
+        ("bytes", b"\xff" * 2_000),
+        ({"type": "array", "items": "long"}, [2**63 - 1 - number for number in range(500)]),
+    ],
+    ids=lambda value: f"{value!r:.20}",
+)
+def test_the_ends_of_each_kind_are_values(tmp_path, kind, value):
+    """The lowest and highest numbers, booleans, and bytes that look like a long number, are read as written."""
+    codec = file_codec(record(("a", kind), ("b", "int", 7)), tmp_path)
+    assert codec.decode(codec.encode({"a": value, "b": 7})) == {"a": value, "b": 7}
+
+
 def nested(levels):
     """The bytes of nested Nodes, written by hand because fastavro itself would crash."""
     return b"\x02\x02" * (levels - 1) + b"\x02\x00" + b"\x00" * levels

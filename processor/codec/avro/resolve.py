@@ -9,11 +9,15 @@ Beyond Avro's specification: a record's or an enum's name matters only where it 
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections.abc import Callable, Mapping
+from operator import itemgetter
+from struct import Struct
 from typing import Any, Final
 
 from processor.codec.avro.default import default_of
-from processor.codec.avro.scalar import Convert, Mismatch, scalar
+from processor.codec.avro.scalar import Convert, Mismatch, int_check, logical_of, scalar
 from processor.codec.avro.schema import Node, Schema, classes, is_marked, replaces_whole
 from processor.errors import RecordRejected
 from processor.record import Value
@@ -66,6 +70,8 @@ class Resolver:
             return self._record(w_body, r_body, partial=partial)
         if w_word == r_word == "array":
             item = self._node(w_body["items"], r_body["items"], partial=False)
+            if self._is_int(w_body["items"], r_body["items"]):
+                return _ints(self._here)
             return None if item is None else lambda raw: [item(one) for one in raw]
         if w_word == r_word == "map":
             member = self._node(w_body["values"], r_body["values"], partial=partial)
@@ -73,6 +79,12 @@ class Resolver:
         if w_word == r_word == "enum":
             return _enum(w_body, r_body, self._here)
         return scalar(w_word, w_body, r_word, r_body, self._here)
+
+    def _is_int(self, writer: Node, reader: Node) -> bool:
+        """True if numbers of an `int` are values as they are."""
+        r_word, r_body = self._reader.shape(reader)
+        is_number = r_word in ("int", "long") and logical_of(r_word, r_body) is None
+        return is_number and self._writer.shape(writer)[0] == "int"
 
     def _record(self, writer: Any, reader: Any, *, partial: bool) -> Convert:
         key = (writer["name"], reader["name"], partial)
@@ -97,9 +109,11 @@ class Resolver:
         }
         steps: list[tuple[str, str, Convert | None]] = []
         defaults: dict[str, Callable[[], Value]] = {}
-        convert = _partial(steps) if partial else _whole(steps, defaults)
+        checks: list[Callable[[Any], None]] = []
+        convert = _partial(steps) if partial else _whole(checks, steps, defaults)
         self._records[key] = convert
         resolved: set[str] = set()
+        ints: list[str] = []
         for field in writer["fields"]:
             name = field["name"]
             target = fields.get(name) or aliases.get(name)
@@ -110,8 +124,12 @@ class Resolver:
             self._path.append(name)
             inner = self._node(field["type"], target["type"], partial=partial)
             self._path.pop()
-            if inner is not None or name != target["name"]:
+            if not partial and name == target["name"] and self._is_int(field["type"], target["type"]):
+                ints.append(name)
+            elif inner is not None or name != target["name"]:
                 steps.append((name, target["name"], inner))
+        if ints:
+            checks.append(_ints_of(ints, self._here))
         for name, field in fields.items():
             if name not in resolved and not partial:
                 default = default_of(self._reader, field)
@@ -197,8 +215,14 @@ class Resolver:
         return 2 if body["name"].rpartition(".")[2] in {name.rpartition(".")[2] for name in names} else 1
 
 
-def _whole(steps: list[tuple[str, str, Convert | None]], defaults: Mapping[str, Callable[[], Value]]) -> Convert:
+def _whole(
+    checks: list[Callable[[Any], None]],
+    steps: list[tuple[str, str, Convert | None]],
+    defaults: Mapping[str, Callable[[], Value]],
+) -> Convert:
     def convert(record: Any) -> Value:
+        for check in checks:
+            check(record)
         for name, target, inner in steps:
             if name == target and inner is not None:
                 record[name] = inner(record[name])
@@ -238,6 +262,35 @@ def _enum(writer: Any, reader: Any, where: str) -> Convert:
                 "schema_mismatch", f"{where}: {writer['symbols'][raw]!r} is no symbol of {reader['name']}"
             )
         return symbol
+
+    return convert
+
+
+def _ints_of(names: list[str], where: str) -> Callable[[Any], None]:
+    """The check of the fields of a record that are an `int`, in C: one at a time takes half as long as to read them."""
+    get, pack = itemgetter(names[0], *names), Struct(f"{len(names) + 1}i").pack  # The first one twice: always a tuple.
+
+    def check(record: Any) -> None:
+        try:
+            pack(*get(record))
+        except struct.error:
+            for name in names:
+                int_check(f"{where}/{name}")(record[name])
+
+    return check
+
+
+def _ints(where: str) -> Convert:
+    """The check of many numbers of an `int`, in C."""
+    check = int_check(where)
+
+    def convert(raw: list[int]) -> Value:
+        try:
+            array("i", raw)
+        except OverflowError:
+            for one in raw:
+                check(one)
+        return raw
 
     return convert
 

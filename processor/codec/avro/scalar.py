@@ -201,9 +201,41 @@ def scalar(w_word: str, w_body: Any, r_word: str, r_body: Any, where: str) -> Co
         raise Mismatch(f"{where}: {w_word} is no {r_word}")
     # A logical type that only one side knows is an annotation: the raw value is the same.
     read = None if r_logical is None else r_logical.read
+    if w_word == "boolean":
+        return _Booleans(where).__getitem__
+    if w_word == "int" and read is None:
+        return int_check(where) if promote is None else _float_of_int(where)
     if promote is None and read is None:
         return None
     return _checked(promote, read, where)
+
+
+def int_check(where: str) -> Convert:
+    """The check of a number on the wire, where an `int` looks as a `long` does."""
+
+    def convert(raw: int) -> Value:
+        if -0x8000_0000 <= raw <= 0x7FFF_FFFF:
+            return raw
+        raise RecordRejected("undecodable", f"{where}: {raw} is no int")
+
+    return convert
+
+
+def _float_of_int(where: str) -> Convert:
+    check = int_check(where)
+    return lambda raw: float(check(raw))
+
+
+class _Booleans(dict[int, bool]):
+    """The booleans of the numbers 0 and -1, as which the bytes 00 and 01 are read."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__({0: False, -1: True})
+        self._where = where
+
+    def __missing__(self, raw: int) -> bool:
+        byte = raw * 2 if raw > 0 else -raw * 2 - 1
+        raise RecordRejected("undecodable", f"{self._where}: {byte:02x} is no byte of a boolean")
 
 
 def _attributes(word: str, body: Any) -> tuple[Any, ...]:

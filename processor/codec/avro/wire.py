@@ -3,6 +3,9 @@
 Each branch of a union of several types becomes a record of one field, which takes no bytes, so that fastavro says which
 branch it read; logical types are left out; an enum is its number. A raw value of a branch is `(name, {"v": value})`.
 
+fastavro takes some malformed bytes for values. A boolean of any byte but 0 is true to it, so a boolean is read as an
+int: 0 or -1. It counts branches of a union from the end by a negative number: see `_strict`.
+
 Before that, bytes may be walked over without making values: how deep they nest, and how many containers there are.
 fastavro recurses in C, without a limit: five thousand levels of a schema that contains itself end the process. And a
 container (an object, an array, the branch of a union of several types) is an object of Python's, made by functions of
@@ -125,6 +128,8 @@ class _Compiler:
             if is_container:
                 _count(containers, data)
             index, at = _varint(data, at)
+            if index < 0:
+                raise IndexError("a negative branch of a union")
             return branches[index](data, at, left, containers)
 
         return skim
@@ -158,6 +163,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if number >> 64:
+                raise IndexError("a number of more than 64 bits")
             return (number >> 1) ^ -(number & 1), at
         shift += 7
         if shift > 63:
@@ -194,7 +201,7 @@ def _skim_text(data: bytes, at: int, _left: int, _containers: list[int]) -> int:
 class Wire:
     """The reader and writer of one schema's bytes."""
 
-    __slots__ = ("_name", "_skim", "_skim_above_bytes", "_wire", "branch_names", "whole")
+    __slots__ = ("_name", "_read_wire", "_skim", "_skim_above_bytes", "_wire", "branch_names", "whole")
 
     branch_names: dict[int, list[str]]
     """The names of the branches of each union that has several types, by the identity of its list in the schema."""
@@ -213,6 +220,7 @@ class Wire:
         self.branch_names = emitter.branch_names
         self.whole = frozenset(emitter.whole)
         self._name = schema.root["name"]
+        self._read_wire = _strict(fastavro.parse_schema(_Emitter(schema, boolean="int").node(schema.root)))
         self._skim: Callable[[bytes, int], None] | None = None
         self._skim_above_bytes = -1
         if schema.depth > max_depth:
@@ -234,10 +242,10 @@ class Wire:
                 self._skim(data, start)
             if self.branch_names:
                 raw: Any = fastavro.schemaless_reader(
-                    stream, self._wire, None, return_record_name=True, return_record_name_override=True
+                    stream, self._read_wire, None, return_record_name=True, return_record_name_override=True
                 )
             else:
-                raw = fastavro.schemaless_reader(stream, self._wire, None)
+                raw = fastavro.schemaless_reader(stream, self._read_wire, None)
         except RecordRejected:
             raise
         except RecursionError:
@@ -275,11 +283,32 @@ class Wire:
         return data
 
 
+def _strict(wire: Node) -> Node:
+    """A parsed schema in which a union refuses a negative branch: fastavro takes -1 for the last one.
+
+    Of a list of another class Cython asks `__len__` where it is to count from the end, and then `__getitem__`. Both are
+    functions of C here: the look-up takes no longer than that of a list.
+    """
+    if isinstance(wire, list):
+        branches = [_strict(branch) for branch in wire]
+        looks_up = {"__getitem__": dict(enumerate(branches)).__getitem__, "__len__": [].__len__}
+        return type("Union", (list,), looks_up)(branches)
+    if not isinstance(wire, dict):
+        return wire
+    strict = {name: _strict(part) if name in {"type", "items", "values"} else part for name, part in wire.items()}
+    if "fields" in wire:
+        strict["fields"] = [_strict(field) for field in wire["fields"]]
+    if (named := wire.get("__named_schemas")) is not None:
+        strict["__named_schemas"] = {name: _strict(part) for name, part in named.items()}
+    return strict
+
+
 class _Emitter:
     """Rewrites a schema; a named type is defined where it is met first."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, boolean: Node = "boolean") -> None:
         self._schema = schema
+        self._boolean = boolean
         self._names: dict[str, str] = {}
         self.branch_names: dict[int, list[str]] = {}
         self.whole: list[str] = []
@@ -290,6 +319,8 @@ class _Emitter:
             return self._union(body)
         if word == "enum":
             return "int"
+        if word == "boolean":
+            return self._boolean
         if word == "array":
             return {"type": "array", "items": self.node(body["items"])}
         if word == "map":
