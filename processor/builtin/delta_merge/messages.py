@@ -46,6 +46,8 @@ class Hook(NamedTuple):
     """Its name in the entry-point group."""
     function: Callable[..., Value]
     """The function that it made with its settings: a `Preprocess` or an `Enrich`."""
+    is_ours: bool
+    """True if it comes with the product: the objects in its results are of this message alone."""
 
     @property
     def takes_is_delta(self) -> bool:
@@ -111,10 +113,22 @@ def _run(hook: Hook, *arguments: Value) -> Value:
 
 
 def _object(hook: Hook, message: Value) -> Value:
-    """Check a hook's result, which must be an object."""
+    """Check a hook's result, which must be an object; of a third party's hook, a copy: the merge changes it."""
     if type(message) is not dict:
         raise RecordRejected("plugin_failed", f"{hook.name} returned {kind_of(message)}; a message is an object")
-    return message
+    if hook.is_ours:
+        return message
+    try:
+        return _own(message)
+    except RecursionError:
+        raise RecordRejected("plugin_failed", f"{hook.name} returned an object that never ends") from None
+
+
+def _own(value: Value) -> Value:
+    """A copy that shares no object or array, neither with the hook's own nor within itself."""
+    if type(value) is dict:
+        return {name: _own(member) for name, member in value.items()}
+    return [_own(item) for item in value] if type(value) is list else value
 
 
 def _check_needs(hooks: Sequence[Hook], settings: TopicConfig, topic: str) -> None:
@@ -147,7 +161,7 @@ def _load(group: str, noun: str, config: StepConfig, settings: TopicConfig, topi
         raise ConfigurationError(f"{topic}: {noun} {name!r} does not take its settings: {error}") from error
     if not callable(function):
         raise ConfigurationError(f"{topic}: {noun} {name!r} ({point.value}) made no function of its settings")
-    return Hook(name, function)
+    return Hook(name, function, point.value.startswith("processor."))
 
 
 def _merge_settings(factory: object, settings: TopicConfig) -> dict[str, Any]:

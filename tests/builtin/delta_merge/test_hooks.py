@@ -165,6 +165,7 @@ VALUES = {
     "datetime": dt.datetime(2024, 2, 29, tzinfo=dt.UTC),
     "long": 2**64,
     "tuple": (1, None),
+    "object": {"n": 1, "kept": None},
 }
 """The values that the plug-ins below put into a message, by the setting `kind`."""
 
@@ -243,3 +244,14 @@ def test_values_of_a_message_type_are_written_by_it():
     [delta] = driver.pending_output("delta")
     assert rejected(driver) == []
     assert record.value == delta.value == msgpack.packb({"id": 7, "a": {"px": math.nan}})
+
+
+@pytest.mark.usefixtures("value_plugins")
+@pytest.mark.parametrize("stage", ["preprocess", "enrich"])
+def test_an_object_of_the_plug_ins_own_is_not_changed(stage):
+    """Rules and null policies change a message in place, but not an object that a plug-in puts into many of them."""
+    driver = merging(**{stage: [{"use": "put", "settings": {"kind": "object"}}]}, merge_rules={"/a/px/n": "sum"})
+    for key in (7, 7, 7, 8):
+        driver.pipe_input(f"{key}", {"id": key})
+    assert [body["a"]["px"]["n"] for body in bodies(driver.pending_output("sow"))] == [1, 2, 3, 1]
+    assert VALUES["object"] == {"n": 1, "kept": None}
