@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from processor.api import Preprocessed
 from processor.codec import Codec
 from processor.codec.json import JsonCodec
 from processor.errors import RecordRejected
@@ -16,6 +17,7 @@ ENTRY_POINTS = {
         "fails": "fails",
         "nothing": "nothing",
         "refuses": "refuses",
+        "commands": "commands",
         "fussy": "fussy",
         "no_function": "no_function",
         "gone": "not_there",
@@ -78,6 +80,11 @@ def refuses():
         raise RecordRejected("schema_mismatch", "not today")
 
     return step
+
+
+def commands():
+    """Takes the command from the member `op`."""
+    return lambda message: Preprocessed(message, message.pop("op"))
 
 
 def nothing():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, get_args
 
 from processor.api import Command, Incomplete, Preprocessed, RecordRejected, Value
 from processor.entry_points import find_installed, installed_names, load_installed
@@ -30,6 +30,8 @@ ENRICHERS: Final = "sowstream.enrichers"
 
 PreprocessAll: TypeAlias = Callable[[Value, Command], Preprocessed]
 """The preprocessors of a topic as one function of the message and its command."""
+
+_COMMANDS: Final[tuple[str, ...]] = get_args(Command)
 
 After: TypeAlias = Callable[[Value], Value]
 """The record as a message would leave it, rules and header `remove` included."""
@@ -72,6 +74,11 @@ def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
             if isinstance(result, Preprocessed):
                 incomplete = result if isinstance(result, Incomplete) else incomplete
                 result, command = result
+                if command not in _COMMANDS:
+                    raise RecordRejected(
+                        "plugin_failed",
+                        f"{hook.name} returned the command {command!r:.100}; known: {', '.join(_COMMANDS)}",
+                    )
             message = _object(hook, result)
         if incomplete is None:
             return Preprocessed(message, command)

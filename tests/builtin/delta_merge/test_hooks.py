@@ -130,6 +130,15 @@ class TestFailures:
         driver.pipe_input("7", {"id": 7})
         assert rejected(driver) == [("schema_mismatch", "not today")]
 
+    @pytest.mark.parametrize("command", ["delete", "Publish", None, ["publish"]])
+    def test_a_command_that_there_is_not_rejects_the_record(self, command):
+        """A row that a preprocessor deletes by a wrong word is not merged, but a dead letter with the right ones."""
+        driver = merging(preprocess=["commands"])
+        driver.pipe_batch([("7", {"id": 7, "op": op}, None) for op in ("publish", command, "sow_delete")])
+        assert bodies(driver.pending_output("sow")) == [{"id": 7}, None]
+        detail = f"commands returned the command {command!r}; known: publish, delta_publish, sow_delete"
+        assert rejected(driver) == [("plugin_failed", detail)]
+
     def test_a_value_that_cannot_be_written(self):
         """A value that the message type cannot write rejects the record with the message type's reason."""
         driver = merging(enrich=["unwritable"])
