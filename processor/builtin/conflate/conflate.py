@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from processor.api import Context, Input, Output, Processor, Record, RecordRejected
 from processor.api.builtin import builtin_context
 from processor.builtin.conflate.delivery import Delivery, Reader
-from processor.builtin.conflate.pending import HEADERS_BYTES, UNREAD_MAX, PendingUpdates, pack_head
+from processor.builtin.conflate.pending import UNREAD_MAX, PendingUpdates, pack_head
 from processor.config import ConflatedConfig
 from processor.errors import PartitionHeld, Stop, rejection
 from processor.filter.filter import compile_selection, require_fields, selects
@@ -239,8 +239,7 @@ class Conflate(Processor):
             if pending is None:
                 pending = pending_updates.begin(key, offset, now_ms)
             if not version:
-                pending.keep_headers(record.headers)
-                grown_bytes += HEADERS_BYTES
+                grown_bytes += pending.keep_headers(record.headers)
             values, heads = pending.values, pending.heads
             values.append(value)
             heads += pack_head(offset, record[4], version)

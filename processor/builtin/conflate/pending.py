@@ -20,7 +20,7 @@ UPDATE_BYTES: Final = 90
 """Memory of an update without its value."""
 
 HEADERS_BYTES: Final = 450
-"""More memory of an update whose headers are kept, a few short ones."""
+"""More memory of an update whose headers are kept, besides the bytes of their names and values."""
 
 UNREAD_MAX: Final = 32
 """Updates of one key that wait unread: more are read, and all but the last of them forgotten."""
@@ -80,12 +80,14 @@ class Pending:
         self.touched: Touched = {}
         """The paths where an update that was read differs from the record delivered before."""
 
-    def keep_headers(self, headers: Headers | None) -> None:
-        """Keep the headers of the update that comes next."""
+    def keep_headers(self, headers: Headers | None) -> int:
+        """Keep the headers of the update that comes next; return about how much memory they take."""
         if self.headers is None:
             self.headers = {}
         self.headers[len(self.values)] = headers
-        self.value_bytes += HEADERS_BYTES
+        size_bytes = _size_bytes(headers)
+        self.value_bytes += size_bytes
+        return size_bytes
 
     @property
     def unread_timestamp_ms(self) -> int:
@@ -114,8 +116,13 @@ class Pending:
     def size_bytes(self) -> int:
         """About how much memory it takes."""
         last = self.last
-        last_bytes = 0 if last is None else HEADERS_BYTES + len(last.value or b"")
+        last_bytes = 0 if last is None else _size_bytes(last.headers) + len(last.value or b"")
         return KEY_BYTES + UPDATE_BYTES * self.held + self.value_bytes + last_bytes
+
+
+def _size_bytes(headers: Headers | None) -> int:
+    """About how much memory an update's headers take."""
+    return HEADERS_BYTES + sum([len(name) + len(value or b"") for name, value in headers or ()])
 
 
 class PendingUpdates:

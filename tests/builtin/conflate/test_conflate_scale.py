@@ -88,6 +88,16 @@ class TestLimits:
         orders.driver.advance_time(1)
         assert 6000 < orders.driver.gauges["pending_bytes"] < 10_000
 
+    def test_large_headers_count(self):
+        """Headers that travel on with the updates take memory, too: keys with large ones are delivered early."""
+        orders = Underlying(max_pending_bytes=100_000)
+        orders.driver.pipe_batch([orders.record(f"{n}", {"id": n}, trace="x" * 30_000) for n in range(5)])
+        assert [body["id"] for body in bodies(orders.driver.pending_output("sow"))] == [0, 1, 2]
+        orders.driver.commit()
+        assert orders.driver.events["delivered_early"] == 3
+        orders.driver.advance_time(1)
+        assert 60_000 < orders.driver.gauges["pending_bytes"] < 65_000
+
     def test_superseded_updates_are_dropped_before_any_key_is_delivered_early(self):
         """Keys wait, not updates: a fast feed of few keys keeps its intervals, however much it brings in one."""
         orders = Underlying(max_pending_bytes=100_000)

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from processor.builtin.conflate.conflate import NEAR_MS, AdaptiveInterval
 from processor.builtin.conflate.pending import (
-    HEADERS_BYTES,
     KEY_BYTES,
     UPDATE_BYTES,
     PendingUpdates,
@@ -88,13 +87,12 @@ def test_a_clock_that_was_set_back_does_not_stop_the_adaptation():
 def wait(pending_updates, key, now_ms, *, offset=0, value=b"{}", version=b"1", headers=None):
     """One update of a key, as the processor lets it wait; without a version its headers are kept."""
     pending = pending_updates.pending.get(key) or pending_updates.begin(key, offset, now_ms)
-    if not version:
-        pending.keep_headers(headers)
+    headers_bytes = 0 if version else pending.keep_headers(headers)
     value_bytes = len(value or b"")
     pending.values.append(value)
     pending.heads += pack_head(offset, offset + 7, version)
     pending.value_bytes += value_bytes
-    pending_updates.grew(1, value_bytes + (0 if version else HEADERS_BYTES))
+    pending_updates.grew(1, value_bytes + headers_bytes)
 
 
 @pytest.fixture
