@@ -126,16 +126,15 @@ class CommandMerge:
                 )
                 return
         old = self.states[key]
-        if old is None:
-            # A heal of a copy here is not for the record in the key's own partition: it is refused below.
-            if not request.is_for_copy and (own_key := self._placement.elsewhere(key)) is not None:
-                self._forward(record, own_key, request)
-                self._context.count("moved")
-                return
         # A record that was over at the publish time expires first. A publisher's clock may be ahead, ours counts too.
-        elif (end_ms := old.expires_at_ms) and end_ms <= timestamp_ms and end_ms <= self.now_ms:
+        if old is not None and (end_ms := old.expires_at_ms) and end_ms <= timestamp_ms and end_ms <= self.now_ms:
             self.expire(key, old)
             old = None
+        # A heal of a copy here is not for the record in the key's own partition: it is refused below.
+        if old is None and not request.is_for_copy and (own_key := self._placement.elsewhere(key)) is not None:
+            self._forward(record, own_key, request)
+            self._context.count("moved")
+            return
         if headers and 0 <= request.expect_version != (0 if old is None else old.version):
             self._context.count("conflict")
             self._acks.refused(request, key, old)

@@ -81,6 +81,21 @@ class TestAnotherPartitioner:
         assert [record.key for record in moving.pending_output("sow")] == [FOREIGN.encode()]
         assert moving.pending_output("publish") == []
 
+    @pytest.mark.parametrize("is_expired_before", [True, False], ids=["timer first", "command first"])
+    @pytest.mark.parametrize("mode", ["move", "reject"])
+    def test_a_command_on_a_record_whose_time_is_over_is_for_a_new_key(self, mode, is_expired_before, way):
+        """A key begins its next life in its own partition, whether the timer or a command ends the one here."""
+        driver = partition(foreign_partition=mode, **way)
+        driver.state.put_many({FOREIGN.encode(): Stored(1, b'{"id":%s}' % FOREIGN.encode(), driver.now_ms + 1_000)})
+        if is_expired_before:
+            driver.advance_time(1_000)
+        else:
+            driver.now_ms += 1_000
+        driver.pipe_input(FOREIGN, {"id": int(FOREIGN), "a": 1})
+        assert kinds(driver.pending_output("sow")) == [(FOREIGN, "2", "expire")]
+        assert [record.key for record in driver.pending_output("publish")] == [FOREIGN.encode()] * (mode == "move")
+        assert [reason for reason, _ in rejected(driver)] == ["wrong_partition"] * (mode == "reject")
+
     def test_reject(self, way):
         """Under `foreign_partition: reject` the record is a dead letter that names both partitions."""
         driver = partition(foreign_partition="reject", **way)
