@@ -67,7 +67,7 @@ class Config(Families):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Give the environment priority over the file, which `load` passes as arguments."""
-        return Environment(settings_cls), init_settings
+        return Environment(settings_cls, init_settings()), init_settings
 
     @model_validator(mode="after")
     def _kafka_fits(self) -> Config:

@@ -8,10 +8,11 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
-from pydantic_settings import EnvSettingsSource
+from pydantic_settings import BaseSettings, EnvSettingsSource
 
 from processor.config.kafka_names import Role
 from processor.config.yaml_values import QUOTES, Odd, WrittenWord, parse_json
+from processor.errors import ConfigurationError
 
 _INTERVAL = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -125,17 +126,38 @@ class Environment(EnvSettingsSource):
     """The variables of the environment. A number or a truth value stays the text that it is, such as a password.
 
     Kafka's names may have `_` in place of `.`, which a shell cannot export: `SOWSTREAM_KAFKA__BOOTSTRAP_SERVERS`. A
-    variable with the dots beats one without.
+    variable with the dots beats one without. A topic is found in any case, as variables are read in small letters.
     """
+
+    def __init__(self, settings: type[BaseSettings], written: Mapping[str, Any]) -> None:
+        """Take the settings that are written elsewhere, as a tree."""
+        super().__init__(settings)
+        self._written = written
 
     def explode_env_vars(self, field_name: str, field: FieldInfo, env_vars: Mapping[str, str | None]) -> dict[str, Any]:
         """Read the variables below one setting."""
         exploded = super().explode_env_vars(field_name, field, env_vars)
         if field_name not in _OF_KAFKA:
-            return exploded
+            return self._as_written(field_name, exploded)
         return {name.replace("_", "."): value for name, value in exploded.items()} | {
             name: value for name, value in exploded.items() if "_" not in name
         }
+
+    def _as_written(self, section: str, exploded: dict[str, Any]) -> dict[str, Any]:
+        """The same below the names that are written elsewhere, such as that of the topic `Orders`."""
+        written = self._written.get(section)
+        spelled: dict[str, list[str]] = {}
+        for name in written if isinstance(written, dict) else ():
+            spelled.setdefault(str(name).lower(), []).append(name)
+        result = {}
+        for name, value in exploded.items():
+            known = spelled.get(name, [name])
+            if name not in known and len(known) > 1:
+                raise ConfigurationError(
+                    f"the environment: {section}.{name} may be {' or '.join(known)}; variables have no capital letters"
+                )
+            result[name if name in known else known[0]] = value
+        return result
 
     def decode_complex_value(self, field_name: str, field: FieldInfo, value: Any) -> Any:
         """Read the JSON text of a section or a list.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from processor.client import ViewChange
 from processor.client.feeds.continuity import RereadRecords
 from processor.client.feeds.delta_feed import DeltaFeed, DeltaMessages
 from processor.client.feeds.snapshot_boundary import FetchedBatches
@@ -230,6 +231,19 @@ def test_a_record_that_left_and_came_back_begins_with_its_own_version():
     view.refresh()
     assert dict(view) == {"1": {"id": 1, "a": 9, "b": 1}}
     assert view.healed == 0
+
+
+def test_the_changes_of_a_snapshot_that_broke_off_and_began_again_are_those_since_the_last_state():
+    """What the first half of a snapshot has brought is not the state before the second one: a removal is reported."""
+    topic = WrittenTopic()
+    topic.records |= {"1": (1, {"id": 1}), "2": (1, {"id": 2})}
+    topic.next = topic.snapshot()
+    view = view_of(topic)
+    topic.records = {"1": (2, {"id": 1, "a": 1})}
+    begin, record, end = topic.snapshot()
+    topic.next = [begin, record, begin, record, end]
+    assert sorted(view.refresh()) == [ViewChange("1", {"id": 1, "a": 1}, ("/a",)), ViewChange("2", None)]
+    assert dict(view) == {"1": {"id": 1, "a": 1}}
 
 
 def test_a_feed_without_a_snapshot_is_an_error():

@@ -75,6 +75,19 @@ class TestSources:
         assert (config.topics["orders"].partitions, config.topics["orders"].key) == (9, ("/a",))
         assert config.kafka == {"bootstrap.servers": "environment:1", "client.id": "file"}
 
+    def test_a_variable_finds_a_topic_whose_name_has_capitals(self, tmp_path, monkeypatch):
+        """Variables are read in small letters: one of a written name is that topic, and not a second one."""
+        monkeypatch.setenv("SOWSTREAM_TOPICS__ORDERS__NULL_POLICY", "remove")
+        config = loaded(tmp_path, {"topics": {"Orders": {"partitions": 2}, "other": {}}})
+        assert {name: topic.null_policy for name, topic in config.topics.items()} == {
+            "Orders": "remove",
+            "other": "ignore",
+        }
+        small = loaded(tmp_path, {"topics": {"Orders": {}, "orders": {}}})
+        assert [small.topics[name].null_policy for name in ("Orders", "orders")] == ["ignore", "remove"]
+        with pytest.raises(ConfigurationError, match=r"topics\.orders may be ORDERS or Orders"):
+            loaded(tmp_path, {"topics": {"Orders": {}, "ORDERS": {}}})
+
     def test_a_preset_and_a_key_of_the_environment_are_as_those_of_the_file(self, tmp_path, monkeypatch):
         """The environment may set a preset, and a key as `explicit` or as JSON; the file has priority over a preset."""
         monkeypatch.setenv("SOWSTREAM_TOPICS__orders__PRESET", "um")

@@ -60,7 +60,7 @@ def test_the_page_in_node():
     """The page's windows are complete and in order at each moment; its values, links and hints are as they are said."""
     world = MemoryWorld("orders", "quotes")
     try:
-        assert in_node("page.test.mjs", f"http://{world.gateway.address}") >= 7
+        assert in_node("page.test.mjs", f"http://{world.gateway.address}") >= 9
     finally:
         world.close()
 

@@ -159,8 +159,9 @@ class View(Mapping[str, Value]):
             return
         match message.command:
             case "group_begin":
-                # Not the first one: the topic had to be read again.
-                self._before, self._records, self._versions = self._records, {}, {}
+                # Not the first one: the topic had to be read again. A snapshot that broke off has made no state.
+                self._before = self._records if self._before is None else self._before
+                self._records, self._versions = {}, {}
                 self._is_broken = False
             case "group_end":
                 yield from self._snapshot_changes()

@@ -6,6 +6,7 @@ const UPDATES_MAX = 20;
 const RECORDS_MAX = 500;
 const LEFT_MAX = 50;
 const TRIES_MAX = 5;
+const READ_AGAIN_MS = 100;
 const WORDS = { match: 'does not match any more', deleted: 'was deleted', expired: 'expired', entitlement: 'may not be seen any more' };
 
 export const $ = (id) => document.getElementById(id);
@@ -142,22 +143,34 @@ export class Edits {
 
   #keep(edits) { this.#undone = edits; this.#calls.changed(edits.length > 0); }
 
-  /** Write one field of a record that is there: with its version, so that one which was deleted meanwhile stays so. */
-  async #write(key, path, value, version, tries = TRIES_MAX) {
+  /** Write one field of a record that is there: with its version, and only as long as the field has the value `was`. */
+  async #write(key, path, value, version, was, tries = TRIES_MAX) {
     try {
       await this.#calls.publish(nested(path, value), { allowMerge: true, key, expectVersion: version, ack: 'processed' });
       this.count += 1;
     } catch (error) {
       if (error.reason !== 'conflict' || tries === 1) throw error;
       if (!error.ack?.version) throw conflict('The record was deleted meanwhile.');
-      await this.#write(key, path, value, error.ack.version, tries - 1);
+      await this.#write(key, path, value, (await this.#unchanged(key, path, was, error.ack.version)).version, was, tries - 1);
+    }
+  }
+
+  /** The record as it is now, at the version or later, if the field has the value `was`: another one's is not overwritten. */
+  async #unchanged(key, path, was, version = 0) {
+    for (let tries = TRIES_MAX; ; tries -= 1) {
+      const [row] = await this.#calls.read(`SOW_KEY() = ${quoted(key)}`);
+      if (!row) throw conflict('The record was deleted meanwhile.');
+      if (stringify([valueAt(row.data, path) ?? null]) !== stringify([was ?? null])) throw conflict(`${path.slice(1)} of ${key} was changed by another one meanwhile.`);
+      // The view may be a moment behind the worker.
+      if (row.version >= version || tries === 1) return row;
+      await new Promise((resolve) => { setTimeout(resolve, READ_AGAIN_MS); });
     }
   }
 
   /** Write the value that a text stands for, of the kind of the value that the cell holds. */
   async save({ key, path, text, held, version }) {
     const value = typed(text, held);
-    await this.#write(key, path, value, version);
+    await this.#write(key, path, value, version, held);
     this.#keep([...this.#undone, () => this.#writeBack(key, path, value, held)]);
   }
 
@@ -178,11 +191,8 @@ export class Edits {
   }
 
   async #writeBack(key, path, value, held) {
-    const name = `${path.slice(1)} of ${key}`;
-    const [row] = await this.#calls.read(`SOW_KEY() = ${quoted(key)}`);
-    if (!row) throw conflict('The record was deleted meanwhile.');
-    if (stringify([valueAt(row.data, path) ?? null]) !== stringify([value])) throw conflict(`${name} was changed by another one meanwhile.`);
-    if (held === undefined) throw conflict(`${name} was not there before, and a delta removes no field.`);
-    await this.#write(key, path, held, row.version);
+    const row = await this.#unchanged(key, path, value);
+    if (held === undefined) throw conflict(`${path.slice(1)} of ${key} was not there before, and a delta removes no field.`);
+    await this.#write(key, path, held, row.version, value);
   }
 }

@@ -139,16 +139,18 @@ function wireOptions(options) {
   return wire;
 }
 
-/** Merge a delta into a record, in place: objects merge, everything else replaces. */
+/** Merge a delta into a record, in place: objects merge, everything else replaces. No object of the delta becomes a part of the record. */
 export function merge(record, delta) {
   for (const name of Object.keys(delta)) {
     const value = delta[name];
     const held = Object.hasOwn(record, name) ? record[name] : undefined;
     if (isObject(value) && isObject(held)) merge(held, value);
-    else Object.defineProperty(record, name, { value, writable: true, enumerable: true, configurable: true });
+    else Object.defineProperty(record, name, { value: copied(value), writable: true, enumerable: true, configurable: true });
   }
   return record;
 }
+
+const copied = (value) => (isObject(value) ? merge({}, value) : value);
 
 function isObject(value) {
   return value !== null && typeof value === 'object' && !Array.isArray(value) && !(value instanceof Decimal);
@@ -924,8 +926,9 @@ export class View extends EventTarget {
   #put(key, message) {
     this.#stale?.delete(key);
     const had = this.#records.get(key);
-    this.#changes.push({ type: had ? 'update' : 'add', key, record: message.data, changed: [''], removed: [], message, base: this.#versions.get(key) });
-    this.#records.set(key, message.data);
+    const record = copied(message.data);
+    this.#changes.push({ type: had ? 'update' : 'add', key, record, changed: [''], removed: [], message, base: this.#versions.get(key) });
+    this.#records.set(key, record);
     this.#versions.set(key, message.version);
   }
 

@@ -144,6 +144,13 @@ test('a query returns its records and ends', async () => {
   client.close();
 });
 
+test('a later delta does not change a delta that was merged before', () => {
+  const [record, first] = [{ id: 1 }, { n: { x: 1 } }];
+  merge(record, first);
+  merge(record, { n: { x: 2 } });
+  assert.deepEqual([record, first], [{ id: 1, n: { x: 2 } }, { n: { x: 1 } }]);
+});
+
 test('merging keeps to the record: no prototype is reached', () => {
   const record = merge({ a: { b: 1 } }, JSON.parse('{"a": {"c": 2}, "__proto__": {"polluted": 1}}'));
   assert.deepEqual(record.a, { b: 1, c: 2 });

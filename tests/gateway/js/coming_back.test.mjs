@@ -136,8 +136,9 @@ test('a subscription that ends because it is not there now is asked for again, a
   await subscription.accepted;
   socket.say({ command: 'publish', subs: [subscription.id], bookmarks: { [subscription.id]: 'b7' } });
   socket.say({ op: 'ended', sub: subscription.id, reason: 'unavailable' });
-  await until(() => socket.asked.length === 2 && subscription.isLive);
-  assert.equal(socket.asked[1].resume, 'b7');
+  const asked = () => socket.asked.filter(({ op }) => op === 'subscribe');  // On a busy machine pings come between.
+  await until(() => asked().length === 2 && subscription.isLive);
+  assert.equal(asked()[1].resume, 'b7');
   socket.say({ op: 'ended', sub: subscription.id, reason: 'moved', detail: 'read another' });
   await assert.rejects((async () => { for await (const one of subscription) assert.equal(one.command, 'publish'); })(), /another/);
   client.close();

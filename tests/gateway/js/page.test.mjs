@@ -5,6 +5,7 @@ import test from 'node:test';
 import { formatted, instantOf, moveOf, typed } from '../../../processor/gateway/web/page-cells.js';
 import { deskLink, readDesk, readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
 import { both, columnFilter, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from '../../../processor/gateway/web/page-queries.js';
+import { Edits } from '../../../processor/gateway/web/page-record.js';
 import { LiveWindow } from '../../../processor/gateway/web/page-window.js';
 import { connect, parse } from '../../../processor/gateway/web/sowstream.js';
 
@@ -226,4 +227,33 @@ test('a quick search looks once which fields a topic has, and again if that fail
   forgetSample(connection);
   await searchFilter(connection, 'b', '', 'x');
   assert.equal(samples, 4);
+});
+
+/** The edits of one record, at version 5: others write `theirs`, each before the next publish is taken. */
+function editsOf(data, theirs) {
+  const record = { data, version: 5 };
+  const publish = async (delta, { expectVersion }) => {
+    const other = theirs.shift();
+    if (other) Object.assign(record, { data: { ...record.data, ...other }, version: record.version + 1 });
+    if (expectVersion !== record.version) throw Object.assign(new Error('refused'), { reason: 'conflict', ack: { version: record.version } });
+    Object.assign(record, { data: { ...record.data, ...delta }, version: record.version + 1 });
+  };
+  return { record, edits: new Edits({ publish, read: async () => [record], changed: () => {} }) };
+}
+
+test('an edit goes on beside changes of other fields, and is refused where its own field was changed', async () => {
+  const edit = { key: '1', path: '/qty', text: '120', held: 100, version: 5 };
+  const beside = editsOf({ qty: 100 }, [{ px: 1 }, { px: 2 }]);
+  await beside.edits.save(edit);
+  assert.deepEqual(beside.record.data, { qty: 120, px: 2 });
+  const same = editsOf({ qty: 100 }, [{ qty: 110 }]);
+  await assert.rejects(same.edits.save(edit), /qty of 1 was changed by another one meanwhile/);
+  assert.deepEqual(same.record.data, { qty: 110 });
+});
+
+test('an undo is refused where its field is changed while it is written', async () => {
+  const { record, edits } = editsOf({ qty: 100 }, [null, { qty: 777 }]);
+  await edits.save({ key: '1', path: '/qty', text: '120', held: 100, version: 5 });
+  await assert.rejects(edits.undo(), /changed by another one/);
+  assert.equal(record.data.qty, 777);
 });
