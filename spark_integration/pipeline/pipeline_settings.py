@@ -74,7 +74,7 @@ class PipelineFile(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Give the environment priority over the file, which is passed as arguments."""
-        return Environment(settings_cls), init_settings
+        return Environment(settings_cls, init_settings()), init_settings
 
 
 @dataclass(frozen=True, slots=True)
