@@ -62,9 +62,10 @@ class Sharing:
     def _shared(self, addressed: Sequence[Addressed]) -> Iterator[Message]:
         """The messages of an update that several subscriptions of a connection share."""
         # The keys of rows are those of groups: subscriptions with other groups have other rows.
-        groups: dict[tuple[Grouping | None, bytes, str], list[Addressed]] = {}
+        groups: dict[tuple[Grouping | None, bytes, str, Style | None], list[Addressed]] = {}
         for one in addressed:
-            groups.setdefault((one.subscription.grouping, one.update.key, one.message.command), []).append(one)
+            name = one.subscription.grouping, one.update.key, one.message.command, _own_style(one)
+            groups.setdefault(name, []).append(one)
         for group in groups.values():
             yield self._message(group).addressed(tuple([one.subscription.sub_id for one in group]))
 
@@ -89,6 +90,16 @@ class Sharing:
         if len(self._unions) > UNIONS_MAX:
             del self._unions[next(iter(self._unions))]
         return union
+
+
+def _own_style(one: Addressed) -> Style | None:
+    """The style of a delta that is not united with others; None: it is.
+
+    With `+/a/b`, a change of `a` from an object to a number removes `a`: from the number alone no subscriber sees that.
+    """
+    builder = one.subscription.builder
+    is_nested = builder.select is not None and builder.select.is_nested
+    return builder.style if is_nested and one.message.delta else None
 
 
 def _united(message: Message, update: Update, union: MessageBuilder) -> Message:

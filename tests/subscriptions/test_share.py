@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processor.merge import KeyFields
+from processor.merge import KeyFields, apply_delta
 from processor.subscriptions import message_queue
 from processor.subscriptions.request.select import Select
 from tests.subscriptions.desk import CALLS, Desk
@@ -84,6 +85,7 @@ class Wish:
         self.has_snapshot, _, self.is_delta = CALLS[call].values()
         self.received = set()
         self.bases = {}
+        self.style = (select, "no_sowkey" in flags, "timestamp" in flags)
 
     @property
     def options(self):
@@ -115,14 +117,16 @@ def expected(wishes, key, old, new, version):
     """The messages of one update, as plain objects."""
     ways = [(wish, way) for wish in wishes if (way := wish.command(key, old, new, version)) is not None]
     messages = []
-    for kinds in (("whole", "delta"), ("oof",)):
-        group = [(wish, kind, base) for wish, (kind, base) in ways if kind in kinds]
-        if not group:
-            continue
+    groups = {}
+    for wish, (kind, base) in ways:
+        # What a nested list makes of a change is not seen from the change of all fields.
+        apart = wish.style if kind == "delta" and any(len(path) > 1 for path in SELECTS[wish.select]) else None
+        groups.setdefault((kind == "oof", apart), []).append((wish, kind, base))
+    for (is_oof, _), group in groups.items():
         lists = [SELECTS[wish.select] for wish, _, _ in group]
         flags = [wish.flags for wish, _, _ in group]
         message = {"sub_ids": {wish.sub_id for wish, _, _ in group}, "version": version}
-        if kinds == ("oof",):
+        if is_oof:
             message["reason"] = "deleted" if new is None else "match"
             message["data"] = project(old if new is None else new, lists)
         elif any(kind == "whole" for _, kind, _ in group):
@@ -180,7 +184,7 @@ def wishes(draw):
     st.lists(st.tuples(st.integers(1, 2), st.one_of(BODIES, BODIES, BODIES, st.none())), max_size=10),
 )
 def test_an_update_sends_the_messages_of_the_model(wanted, before, writes):
-    """For any filters, select lists and options, an update is one message a command with the union of all requests."""
+    """An update is one message a command with the union of all requests; nested lists have deltas of their own."""
     desk, records, versions = Desk(), {}, {}
 
     def write(key, body):
@@ -209,8 +213,29 @@ def test_an_update_sends_the_messages_of_the_model(wanted, before, writes):
         assert sorted(messages, key=_order) == sorted(model, key=_order)
 
 
+@settings(max_examples=300, derandomize=True, database=None, deadline=None)
+@given(
+    st.lists(st.sampled_from([text for text in SELECTS if text is None or "/o" in text]), min_size=2, max_size=3),
+    st.lists(st.fixed_dictionaries({"o": st.one_of(PART, PART, st.just(5), st.just([]))}), min_size=2, max_size=6),
+)
+def test_each_subscription_has_its_own_query(selects, bodies):
+    """What clients make of shared deltas, each of them by its select list, is the query, also where kinds change."""
+    desk, held = Desk(), [None for _ in selects]
+    for number, select in enumerate(selects):
+        options = None if select is None else f"select={select}"
+        desk.subscribe("sow_and_delta_subscribe", None, options, sub_id=str(number))
+    for body in bodies:
+        desk.put(1, **body)
+        for message in desk.subscriber.take(99):
+            for number in map(int, message.sub_ids):
+                data = copy.deepcopy(project(message.data, [SELECTS[selects[number]]]))
+                held[number] = apply_delta(held[number], data, message.removed) if message.delta else data
+        queries = [project({"id": 1, **body}, [SELECTS[select]]) for select in selects]
+        assert all(map(is_same, held, queries)), (held, queries)
+
+
 def _order(message):
-    return "reason" in message
+    return "reason" in message, sorted(message["sub_ids"])
 
 
 @settings(max_examples=200, derandomize=True, database=None, deadline=None)

@@ -34,7 +34,7 @@ _SIGN: Final = re.compile(r"[+-]\s*")
 class Select:
     """A select list that was compiled."""
 
-    __slots__ = ("canonical_text", "project", "root", "text")
+    __slots__ = ("canonical_text", "is_nested", "project", "root", "text")
 
     text: str
     """The compiled form."""
@@ -42,6 +42,8 @@ class Select:
     """Equal for lists that include the same places, and for no others."""
     root: Node
     """The same as a tree."""
+    is_nested: bool
+    """True if it has rules for places in fields, and not for fields alone."""
     project: Projection
     """The selected part of a record: a new object, which shares its values with the record.
 
@@ -96,7 +98,8 @@ class Select:
         """Take a tree whose places are decided."""
         self.root = root
         self.canonical_text = json.dumps(_rules(root), sort_keys=True)
-        self.project = _of_record(root)
+        self.is_nested = any(member.members for member in root.members.values())
+        self.project = _of_record(root, is_nested=self.is_nested)
 
 
 class Node:
@@ -196,10 +199,9 @@ def _syntax_error(text: str, at: int, said: str) -> FilterError:
     return syntax_error(text, at, said, "select")
 
 
-def _of_record(root: Node) -> Projection:
+def _of_record(root: Node, *, is_nested: bool) -> Projection:
     """The function of the full record; the usual lists, of fields at the top, have functions of their own."""
-    at_top = not any(member.members for member in root.members.values())
-    if at_top:
+    if not is_nested:
         return _without(tuple(root.members)) if root.included else _only(tuple(root.members))
     inner = _of_included(root) if root.included else _of_excluded(root)
 

@@ -68,6 +68,10 @@ test('a view with a select has its own fields only, next to a view of all fields
   await until(whole, () => whole.get('sel')?.qty === 2);
   assert.deepEqual(part.get('sel'), { id: 'sel', qty: 2, at: { city: 'Rome' } });
   assert.deepEqual(whole.get('sel'), { id: 'sel', qty: 2, note: 'y', at: { city: 'Rome', zip: 2 } });
+  await client.publish('orders', { id: 'sel', qty: 4, at: 5 }, { ack: 'persisted' });
+  await until(part, () => part.get('sel').qty === 4);
+  await until(whole, () => whole.get('sel').qty === 4);
+  assert.deepEqual([part.get('sel'), whole.get('sel')], [{ id: 'sel', qty: 4 }, { id: 'sel', qty: 4, at: 5 }]);
   await part.replace({ select: '-/,+/note' });
   await client.deltaPublish('orders', { id: 'sel', note: 'z', qty: 3 }, { ack: 'persisted' });
   await until(part, () => part.get('sel')?.note === 'z');
