@@ -279,6 +279,23 @@ def test_a_record_that_becomes_hidden_meanwhile_is_not_changed(guarded, bob):
     assert stored(guarded, 1) == {"id": 1, "desk": "y", "secret": 1}
 
 
+def test_a_delete_by_filter_deletes_no_record_that_has_changed_meanwhile(guarded, bob):
+    """A record that no longer matches stays, also for a user who may read all records, and not all fields."""
+    world, feed = guarded.world, guarded.world.feeds["orders"]
+    grant = {"read": True, "select": "-/secret", "delete": True}
+    guarded.write(guarded.rights, {**RIGHTS, "roles": {"desk": {"orders": grant}}})
+    world.gateway.call(world.gateway.gateway.entitlements.load)
+    world.put(1, state="old")
+    world.gateway.call(feed.fall_behind)
+    world.put(1, state="new")
+    asked = bob.send("sow_delete", topic="orders", filter="/state = 'old'", ack="stats")
+    bob.ask("ping")
+    world.gateway.call(feed.catch_up)
+    bob.until(lambda: asked in bob.acks)
+    assert bob.acks[asked]["records_deleted"] == 0
+    assert stored(guarded, 1) == {"id": 1, "state": "new"}
+
+
 def test_a_command_that_waits_is_not_carried_out_after_its_token_was_revoked(guarded, bob):
     """A command that is decided again, as its record changed, is refused if its token was revoked meanwhile."""
     world, feed = guarded.world, guarded.world.feeds["orders"]

@@ -246,12 +246,13 @@ class CheckedCommands:
         feed, command, user = self._feeds[one.topic], one.command, one.identity.user
         check, is_conditional = self.check(one.topic), command.expect_version is not None
         waits = is_conditional
+        is_selected = command.selection is not None  # Meanwhile the record may have changed, and match no more.
         arguments = one.arguments
         if types:
             arguments = {**arguments, "ack": with_version(types), "on_ack": _on_loop(report)}
         for _ in range(ATTEMPTS_MAX):
             rights = self._rights(one.identity, one.topic)
-            if not check.depends_on_record(rights, command.op, is_conditional=is_conditional):
+            if not is_selected and not check.depends_on_record(rights, command.op, is_conditional=is_conditional):
                 check.check_rights(user, rights, command.op)
                 await self._sent(one, arguments, turn, is_last=True)
                 return True
