@@ -125,6 +125,22 @@ def test_a_view_and_a_connection_of_several_topics(world, client):
     assert rows == {(("o",), "1"), (("p",), "2")}
 
 
+def test_a_query_next_to_a_subscription_of_its_topic_leaves_it_alive(world, client):
+    """A query of a connection ends with its snapshot, and the other subscription of the topic has its updates."""
+    world.put(1, "orders", qty=1)
+    with client.connect(timeout_s=30) as connection:
+        connection.subscribe("orders", sub_id="live")
+        connection.sow("orders", sub_id="query")
+        commands = []
+        for message in connection:
+            commands.append((message.command, message.sub_ids))
+            if message.command == "group_end":
+                world.put(1, "orders", qty=2)
+            if message.command == "publish":
+                break
+    assert commands[-2:] == [("group_end", ("query",)), ("publish", ("live",))]
+
+
 def test_mistakes_are_reported_at_once(client):
     """A wrong filter, an unknown topic and an option that makes no sense raise at the call."""
     with pytest.raises(FilterError):
