@@ -375,3 +375,20 @@ def test_wrong_projection_is_refused(options: str, message: str) -> None:
     """A projection that cannot be computed is refused with the remedy."""
     with pytest.raises(ConfigurationError, match=message):
         spec(options, delta=False)
+
+
+@pytest.mark.parametrize("call", ["subscribe", "delta_subscribe"])
+def test_a_group_that_was_never_received_goes_out_of_focus_silently(call):
+    """Without a snapshot, the end of a group of before makes no message; versions grow over a group's end."""
+    desk = Desk()
+    desk.put(1, g="a")
+    desk.subscribe(call, None, "grouping=[/g],projection=[COUNT(*) AS /n],oof")
+    desk.delete(1)
+    assert desk.subscriber.take(9) == []
+    desk.put(1, g="a")
+    desk.delete(1)
+    desk.put(1, g="a")
+    messages = desk.subscriber.take(9)
+    assert [message.command for message in messages] == ["publish", "oof", "publish"]
+    versions = [message.version for message in messages]
+    assert sorted(set(versions)) == versions

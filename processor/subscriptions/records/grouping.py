@@ -75,7 +75,6 @@ class Grouping:
         self._spec = spec
         self._groups: dict[bytes, Group] = {}
         self._members: dict[bytes, tuple[bytes, Contribution]] = {}  # Of each record that counts.
-        self._versions: dict[bytes, int] = {}
         self._offset = 0
 
     def __del__(self) -> None:
@@ -182,16 +181,15 @@ class Grouping:
             del self._groups[key]
         if value == (None if before is None else before.value):
             return None
-        version = self._versions.get(key, 0) + 1
+        version = self._offset + 1  # They grow also for a group that comes back.
         headers: Headers
         if value is None:
             headers = removal_headers(version, "delete")
-            self._versions.pop(key, None)
         else:
             headers = [*headers_of_version(version), *([INSERT] if before is None else [])]
-            self._versions[key] = version
         record = Record(key, value, headers, self._offset, timestamp_ms)
         self._offset += 1
+        self.rows.move(_ROWS, self._offset)
         self.view.put(_ROWS, [record])
         return record
 
