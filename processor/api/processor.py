@@ -72,7 +72,8 @@ without a Kafka key passes twice, on its own partition the second time, so the r
 message.
 
 If the function has an attribute `needs`, it maps settings of the topic to the values without which the preprocessor
-would give wrong records, such as `{"null_policy": "set"}`; a topic with other values is refused at the start.
+would give wrong records, such as `{"null_policy": "set"}`; a topic with other values is refused at the start. If it has
+an attribute `needs_key`, a sentence, a record without a Kafka key is rejected as `missing_key` with that sentence.
 """
 
 Enrich: TypeAlias = Callable[[Value, Value | None], Value]

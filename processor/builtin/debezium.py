@@ -64,6 +64,12 @@ class _ChangeEvents:
 
     __slots__ = ("_placeholder", "_stores_incomplete", "_take", "needs")
 
+    needs_key: Final = (
+        "the event has no Kafka key, so the events of a row are in any partition and order; let the connector write "
+        "the columns of the topic's key into it, with message.key.columns"
+    )
+    """A table without a primary key has such events. They do not say either that a row's key fields have changed."""
+
     needs: Mapping[str, object]
     """The settings of a topic without which a delta for an unavailable value would not be the row: a column that became
     null must become null, and one of several parts, such as an hstore, must replace the old one."""

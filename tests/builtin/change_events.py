@@ -1,9 +1,17 @@
-"""Change events as Debezium and the JsonConverter write them, by the documentation of Debezium's connectors."""
+"""Change events as Debezium and the JsonConverter write them: made here, or recorded from the real connector.
+
+`debezium_recorded.jsonl` has what Debezium's connector wrote for PostgreSQL, byte for byte. The first line has the
+versions, and texts that occur often. A section begins with a line that has the settings of the connector,
+the number of records that follow, and the rows of the table afterwards, by SELECT.
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
 
 _ROW = [
     {"type": "int32", "optional": False, "default": 0, "field": "id"},
@@ -63,3 +71,38 @@ def key(number: int, *, with_schema: bool = False) -> bytes:
 def written(value: Any) -> bytes:
     """JSON as Jackson writes it: compact."""
     return json.dumps(value, separators=(",", ":")).encode()
+
+
+class Recording(NamedTuple):
+    """What the connector wrote under one configuration, while a table `orders` changed."""
+
+    settings: dict[str, Any] | None
+    """Those of the connector that the page has; None: the page has none of its own."""
+    rows: list[dict[str, Any]]
+    """The rows of the table afterwards, as the connector writes their values."""
+    records: list[tuple[bytes | None, bytes | None, dict[str, str]]]
+    """Key, value and headers of its records, in their order."""
+
+
+def recorded() -> dict[str, Recording]:
+    """The recordings by name."""
+    lines = Path(__file__).with_name("debezium_recorded.jsonl").read_text(encoding="utf-8").splitlines()
+    versions, *parsed = map(json.loads, lines)
+
+    def whole(text: str) -> str:
+        text = re.sub("«schema \\d»", lambda name: versions["texts"][name[0]], text)
+        return re.sub(r"«(\d+) (.)»", lambda run: run[2] * int(run[1]), text)
+
+    recordings: dict[str, Recording] = {}
+    for line in parsed:
+        if "section" in line:
+            names = ("id", "name", "notes", "amount", "due", "placed")
+            rows = [dict(zip(names, row, strict=True)) for row in line["table"]]
+            for row in rows:
+                row["notes"] = row["notes"] and whole(row["notes"])
+                row["due"] = row["due"] and (date.fromisoformat(row["due"]) - date(1970, 1, 1)).days
+            recording = recordings[line["section"]] = Recording(line.get("settings"), rows, [])
+        else:
+            key, value = (None if text is None else whole(text).encode() for text in (line["key"], line["value"]))
+            recording.records.append((key, value, {name: whole(text) for name, text in line["headers"]}))
+    return recordings

@@ -119,12 +119,26 @@ def test_an_event_that_changes_no_row_is_rejected(event, reason, why, kafka_key)
     assert states(driver) == [OLD]
 
 
-def test_an_event_without_a_kafka_key_is_keyed_by_its_row():
-    """A table without a primary key has events without Kafka keys: the topic's key fields are found in the row."""
-    driver = merging(**SETTINGS, key=["/name"])
-    driver.pipe_input(None, written(converted(envelope("c", None, NEW))))
-    driver.pipe_input(None, written(envelope("d", NEW, None)))
-    assert [record.key for record in driver.pending_output("publish")] == [b"mate", b"mate"]
+@pytest.mark.parametrize("settings", [SETTINGS, UNWRAPPED], ids=["events", "unwrapped"])
+def test_an_event_without_a_kafka_key_is_refused(settings):
+    """Events of a table without a primary key have no order, so none is merged under the key fields of its row."""
+    driver = merging(**settings)
+    row = NEW if settings is UNWRAPPED else envelope("c", None, NEW)
+    driver.pipe_input(None, written(converted(row)))
+    [(reason, detail)] = rejected(driver)
+    assert (reason, "message.key.columns" in detail) == ("missing_key", True)
+    assert driver.pending_output("publish") == []
+
+
+@pytest.mark.parametrize("value", [{"scale": 1, "value": "Cw=="}, 1.5, None])
+def test_a_key_that_is_no_key_says_how_to_write_it(value):
+    """A NUMERIC in a Kafka key is an object or a decimal number by default, and its dead letter names the setting."""
+    driver = merging(**SETTINGS)
+    driver.pipe_input(written({"id": value}), written(envelope("c", None, {"id": value})))
+    [(reason, detail)] = rejected(driver)
+    assert reason == "missing_key"
+    assert "/id is " in detail
+    assert detail.endswith("with decimal.handling.mode: string")
 
 
 def test_keys_of_several_columns():

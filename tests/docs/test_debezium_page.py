@@ -12,8 +12,8 @@ from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import Config
 from processor.kafka.partitioner import partition_for
 from processor.testing import ProcessorTestDriver
-from tests.builtin.change_events import converted, envelope, written
-from tests.builtin.merging import bodies, rejected, told
+from tests.builtin.change_events import converted, envelope, recorded, written
+from tests.builtin.merging import bodies, rejected, seen, told
 from tests.codec.avro_world import World, record
 from tests.docs.pages import block, blocks, page
 from tests.endtoend.oracle import last_per_key
@@ -25,60 +25,10 @@ PARTIAL = {"id": 7, "name": None, "notes": PLACEHOLDER}
 MERGED = {"id": 7, "name": None, "notes": "n" * 9000}
 
 
-class Connect:
-    """The transforms and key converters that the page uses, for a table `public.orders` of a server `shop`."""
-
-    def __init__(self, config):
-        self.config = config
-        self.transforms = [name for name in config.get("transforms", "").split(",") if name]
-
-    def write(self, row_key, event):
-        """The topic, Kafka key and value of an event; None as a value is a tombstone."""
-        topic, key, value = "shop.public.orders", {"id": row_key}, event
-        for name in self.transforms:
-            topic, key, value = self._transformed(name, topic, key, value)
-        converter = self.config.get("key.converter", "org.apache.kafka.connect.json.JsonConverter")
-        has_schema = self.config.get("key.converter.schemas.enable", "true") == "true"
-        if converter.endswith(".StringConverter"):
-            assert not isinstance(key, dict), "it would write Struct{id=7}"
-            kafka_key = str(key).encode()
-        else:
-            kafka_key = written(converted(key) if has_schema else key)
-        return topic, kafka_key, value
-
-    def _transformed(self, name, topic, key, value):
-        settings = {
-            option.removeprefix(f"transforms.{name}."): text
-            for option, text in self.config.items()
-            if option.startswith(f"transforms.{name}.")
-        }
-        kind = settings.pop("type").rpartition(".")[2]
-        if kind == "RegexRouter":
-            if re.fullmatch(settings["regex"], topic):
-                topic = re.sub(settings["regex"], settings["replacement"].replace("$", "\\"), topic)
-        elif kind == "ExtractField$Key":
-            key = key[settings["field"]]
-        elif kind == "ExtractNewRecordState":
-            value = _row(value, settings["delete.tombstone.handling.mode"])
-        else:
-            raise AssertionError(f"{kind} is not tried here")
-        return topic, key, value
-
-
-def _row(event, mode):
-    """The row that `ExtractNewRecordState` returns for an event."""
-    if event is None:
-        return None
-    is_delete = event["op"] == "d"
-    if mode == "rewrite":
-        return {**event["before" if is_delete else "after"], "__deleted": str(is_delete).lower()}
-    return None if is_delete else event["after"]
-
-
-def events(*, has_partial):
-    """The events of row 7, from its creation to its tombstone."""
+def events():
+    """The events of row 7, from its creation to its tombstone, with all values."""
     yield envelope("r", None, FIRST)
-    yield envelope("u", None, PARTIAL if has_partial else MERGED)
+    yield envelope("u", None, MERGED)
     yield envelope("d", {"id": 7, "name": None, "notes": None}, None)
     yield None
 
@@ -108,26 +58,45 @@ def test_events_of_a_connector_end_in_the_partitions_of_their_text_keys(bootstra
 SECTIONS = ["A table", "Text keys", "Rows without their events"]
 
 
-@pytest.mark.parametrize("section", SECTIONS)
-def test_a_topic_follows_its_table(section):
-    """With the connector and the settings of a section the record equals the row, also after a partial update."""
-    connect = Connect(json.loads(block(PAGE, section, "json")))
+RECORDED = recorded()
+
+
+@pytest.mark.parametrize("name", [*SECTIONS, "with schemas"])
+def test_a_topic_follows_its_table(name):
+    """With the connector and the settings of a section the records are the rows of the table, but for the refused one.
+
+    The records are those of the real connector. Its settings are the page's: who changes them records again.
+    """
+    section, recording = name if name in SECTIONS else "A table", RECORDED[name]
+    assert recording.settings == (json.loads(block(PAGE, name, "json")) if name in SECTIONS else None)
     config = Config.model_validate(yaml.safe_load(block(PAGE, section, "yaml")))
     driver = ProcessorTestDriver(DeltaMerge, config.topics["orders"], name="orders", topic=config.topics["orders"])
-    for event in events(has_partial=True):
-        topic, key, value = connect.write(7, event)
-        assert topic == "orders.publish"
-        driver.pipe_input(key, value and written(value))
-    assert rejected(driver) == []
-    assert bodies(driver.pending_output("sow")) == [FIRST, MERGED, None]
-    assert {out.key for out in driver.pending_output("sow")} == {b"7"}
+    for key, value, headers in recording.records:
+        driver.pipe_input(key, value, headers)
+    [(reason, detail)] = rejected(driver)
+    assert (reason, "the value of notes, and there is no record that has it" in detail) == ("schema_mismatch", True)
+    records = last_per_key(seen(driver.pending_output("sow")))
+    assert records == {str(row["id"]): row for row in recording.rows if row["id"] != 6}
+    assert len(records) == 3
+
+
+def test_events_without_a_key_are_refused():
+    """The events of a table without a primary key are dead letters that say what the connector lacks."""
+    config = Config.model_validate(yaml.safe_load(block(PAGE, "A table", "yaml")))
+    driver = ProcessorTestDriver(DeltaMerge, config.topics["orders"], name="orders", topic=config.topics["orders"])
+    for key, value, headers in RECORDED["without a key"].records:
+        driver.pipe_input(key, value, headers)
+    letters = rejected(driver)
+    assert [reason for reason, _ in letters] == ["missing_key"] * 4 + ["unknown_command"]
+    assert all("with message.key.columns" in detail for _, detail in letters[:3])
+    assert driver.pending_output("sow") == driver.pending_output("publish") == []
 
 
 def test_events_with_all_values_need_fewer_settings():
     """Without a placeholder each event is a publish, under any settings of the topic."""
-    config = Config.model_validate(yaml.safe_load(block(PAGE, "A table", "yaml", 1)))
+    config = Config.model_validate(yaml.safe_load(block(PAGE, "Large values", "yaml")))
     driver = ProcessorTestDriver(DeltaMerge, config.topics["orders"], name="orders", topic=config.topics["orders"])
-    for event in events(has_partial=False):
+    for event in events():
         driver.pipe_input(written({"id": 7}), event and written(event))
     assert rejected(driver) == []
     assert bodies(driver.pending_output("sow")) == [FIRST, MERGED, None]
@@ -135,15 +104,13 @@ def test_events_with_all_values_need_fewer_settings():
 
 def test_an_avro_topic_follows_its_table():
     """Rows of the registered schema are merged, an unavailable value keeps the old one, and a tombstone deletes."""
-    connect = Connect(json.loads(block(PAGE, "Avro", "json")))
     config = Config.model_validate(yaml.safe_load(block(PAGE, "Avro", "yaml")))
     topic = config.topics["orders"]
     row = record(("id", "int"), ("name", ["null", "string"], None), ("notes", ["null", "string"], None), name="Value")
     world = World(row)
     driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, registry=world.settings)
-    for event in events(has_partial=True):
-        _, key, value = connect.write(7, event)
-        driver.pipe_input(key, value and world.framed(row, value))
+    for value in (FIRST, PARTIAL, None):
+        driver.pipe_input("7", value and world.framed(row, value))
     assert rejected(driver) == []
     values = [out.value and driver._codec.decode_own(out.value) for out in driver.pending_output("sow")]
     assert values == [FIRST, MERGED, None]
@@ -199,6 +166,6 @@ def test_every_block_of_the_page_is_tested():
     tried = [*SECTIONS, "Avro"]
     assert [b.section for b in blocks(PAGE) if b.language == "json"] == tried
     assert [b.section for b in blocks(PAGE) if b.language == "yaml"] == [
-        "A table", "A table", "Text keys", "Rows without their events", "MongoDB", "Avro",
+        "A table", "Large values", "Text keys", "Rows without their events", "MongoDB", "Avro",
         "Other sources of Connect",
     ]  # fmt: skip

@@ -21,6 +21,7 @@ CODE = (".py", ".pyx", ".pxd", ".js", ".ts", ".json", ".yaml", ".tpl", ".toml", 
 FOREIGN = frozenset(
     (
         *("ByLogicalTableRouter", "AvroConverter", "IntegerConverter", "LongConverter"),  # Debezium's and Connect's
+        *("StringConverter", "RegexRouter", "RecordIsTombstone", "RecordTooLargeException"),
         *("stored_as_scd_type", "ignore_null_updates"),  # Databricks'
         *("start_timer", "stop_timer", "rate_max_gap"),  # AMPS'
         *("post_fork", "tcache_count", "produce_batch"),  # gunicorn's, glibc's, librdkafka's

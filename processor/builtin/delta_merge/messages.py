@@ -28,9 +28,6 @@ PREPROCESSORS: Final = "sowstream.preprocessors"
 ENRICHERS: Final = "sowstream.enrichers"
 """The entry-point group of functions that return an `Enrich`."""
 
-PreprocessAll: TypeAlias = Callable[[Value, Command], Preprocessed]
-"""The preprocessors of a topic as one function of the message and its command."""
-
 _COMMANDS: Final[tuple[str, ...]] = get_args(Command)
 
 After: TypeAlias = Callable[[Value], Value]
@@ -58,18 +55,27 @@ class Hook(NamedTuple):
         return getattr(self.function, "takes_is_delta", False)
 
 
-def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
-    """The preprocessors of a topic as one function, which rejects the message that one of them fails on.
+class PreprocessAll:
+    """The preprocessors of a topic as one function of the message and its command."""
 
-    Raises:
-        ConfigurationError: one is not installed, does not take its settings, or needs other settings of the topic.
-    """
-    hooks = [_load(PREPROCESSORS, "preprocessor", config, settings, topic) for config in settings.preprocess]
-    _check_needs(hooks, settings, topic)
+    __slots__ = ("_hooks", "needs_key")
 
-    def preprocess(message: Value, command: Command) -> Preprocessed:
+    needs_key: str | None
+    """The reason to reject a message that came without a Kafka key; None: its key fields make the key."""
+
+    def __init__(self, hooks: Sequence[Hook]) -> None:
+        """Create it from the preprocessors, in order."""
+        self._hooks = hooks
+        self.needs_key = next((why for hook in hooks if (why := getattr(hook.function, "needs_key", None))), None)
+
+    def __call__(self, message: Value, command: Command) -> Preprocessed:
+        """Return the message and the command that the preprocessors make.
+
+        Raises:
+            RecordRejected: one of them fails on the message.
+        """
         incomplete: Incomplete | None = None
-        for hook in hooks:
+        for hook in self._hooks:
             result = _run(hook, message)
             if isinstance(result, Preprocessed):
                 incomplete = result if isinstance(result, Incomplete) else incomplete
@@ -84,7 +90,16 @@ def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
             return Preprocessed(message, command)
         return Incomplete.of(message, command, incomplete.lacking, is_stored=incomplete.is_stored)
 
-    return preprocess
+
+def preprocessing(settings: TopicConfig, topic: str) -> PreprocessAll:
+    """The preprocessors of a topic as one function.
+
+    Raises:
+        ConfigurationError: one is not installed, does not take its settings, or needs other settings of the topic.
+    """
+    hooks = [_load(PREPROCESSORS, "preprocessor", config, settings, topic) for config in settings.preprocess]
+    _check_needs(hooks, settings, topic)
+    return PreprocessAll(hooks)
 
 
 def enriching(settings: TopicConfig, topic: str) -> EnrichAll:
@@ -203,8 +218,15 @@ class Messages:
         return self._preprocess(body, command)
 
     def body(self, record: Record, request: CommandHeaders) -> Value:
-        """The body of a record with a value; errors as `read`."""
-        return self.read(record, request).body
+        """The body of a record with a value and without a Kafka key.
+
+        Raises:
+            RecordRejected: as `read`, and `missing_key` where a preprocessor needs the key.
+        """
+        body = self.read(record, request).body
+        if self._preprocess is not None and self._preprocess.needs_key is not None:
+            raise RecordRejected("missing_key", self._preprocess.needs_key)
+        return body
 
     def whole(self, record: Record, request: CommandHeaders, changed: Value, *, is_enriched: bool) -> bytes:
         """The message of a type without deltas: as it came, unless a plug-in changed it to `changed`.

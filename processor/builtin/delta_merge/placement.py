@@ -31,6 +31,7 @@ ReadKey: TypeAlias = Callable[[bytes], bytes]
 _INTEGERS: Final = {4: struct.Struct(">i"), 8: struct.Struct(">q")}
 _EXTENDED: Final = ("$oid", "$uuid", "$numberInt", "$numberLong", "$symbol")
 """The kinds of MongoDB's extended JSON that can be keys: `{"$oid": "596e…"}`."""
+_AS_TEXT: Final = "let the connector write it as a text, a NUMERIC of Debezium with decimal.handling.mode: string"
 _ENVELOPE: Final = frozenset(("schema", "payload"))
 """The members of a key that Connect's JsonConverter writes with `schemas.enable`."""
 
@@ -70,13 +71,17 @@ def _json_reader(key: KeyFields, key_names: Mapping[str, str]) -> ReadKey:
             raise RecordRejected("missing_key", f"the Kafka key is not JSON, as key_format says: {error}") from None
         if type(value) is dict and value.keys() == _ENVELOPE:
             value = value["payload"]
-        if type(value) is dict and key_names:
-            values = [
-                find(value, path) if name is None else _identifier(value.get(name, MISSING)) for name, path in places
-            ]
-            text = None if MISSING in values else key.text_of_values(values if len(values) > 1 else values[0])
-        else:
-            text = key.text(value) if type(value) is dict else key.text_of_values(value)
+        try:
+            if type(value) is dict and key_names:
+                values = [
+                    find(value, path) if name is None else _identifier(value.get(name, MISSING))
+                    for name, path in places
+                ]
+                text = None if MISSING in values else key.text_of_values(values if len(values) > 1 else values[0])
+            else:
+                text = key.text(value) if type(value) is dict else key.text_of_values(value)
+        except RecordRejected as error:
+            raise RecordRejected(error.reason, f"in the Kafka key {data!r:.100}, {error.detail}; {_AS_TEXT}") from None
         if text is None:
             fields = ", ".join(key_names.get(pointer, pointer) for pointer in key.pointers)
             raise RecordRejected(
