@@ -149,11 +149,13 @@ class KeyFields:
     def text_of_values(self, values: Value) -> str | None:
         """The key of the values themselves: of the only field's, or of an array with one for each field; else None.
 
+        Without key fields it is the text of the one value.
+
         Raises:
             RecordRejected: `missing_key`: a value is no key.
         """
-        if len(self.pointers) == 1:
-            return None if type(values) is list else _scalar_text(values, self.pointers[0])
+        if len(self.pointers) < 2:
+            return None if type(values) is list else _scalar_text(values, *(self.pointers or ("the key",)))
         if type(values) is not list or len(values) != len(self.pointers):
             return None
         pairs = zip(values, self.pointers, strict=True)

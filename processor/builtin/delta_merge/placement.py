@@ -61,7 +61,7 @@ def _read_integer(key: bytes) -> bytes:
 
 
 def _json_reader(key: KeyFields, key_names: Mapping[str, str]) -> ReadKey:
-    """A reader of JSON keys: an object of the key fields, or the value of the only one."""
+    """A reader of JSON keys: an object of the key fields, or the value of the only one; a value alone without any."""
     places = [(key_names.get(pointer), names(pointer)) for pointer in key.pointers]
 
     def read(data: bytes) -> bytes:
@@ -86,7 +86,9 @@ def _json_reader(key: KeyFields, key_names: Mapping[str, str]) -> ReadKey:
             fields = ", ".join(key_names.get(pointer, pointer) for pointer in key.pointers)
             raise RecordRejected(
                 "missing_key",
-                f"the Kafka key {data!r:.100} does not have the key fields {fields}; key_names maps other names",
+                f"the Kafka key {data!r:.100} is no single value; key: explicit takes a string, an integer or a boolean"
+                if not fields
+                else f"the Kafka key {data!r:.100} does not have the key fields {fields}; key_names maps other names",
             )
         try:
             return text.encode()

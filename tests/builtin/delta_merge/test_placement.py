@@ -342,6 +342,15 @@ class TestKeyFormat:
         driver.pipe_input(moved.key, moved.value, moved.headers)
         assert kinds(driver.pending_output("sow")) == [("7", "1", "insert"), ("7", "2", None)]
 
+    @pytest.mark.parametrize("key", [b"7", b'"7"', b'{"schema":{"type":"int32"},"payload":7}'])
+    def test_json_keys_that_publishers_choose(self, key):
+        """With `key: explicit` a JSON scalar is the key, as its text; an object or array has no fields for one."""
+        driver = partition(partition_for(b"7", PARTITIONS), key="explicit", key_format="json")
+        driver.pipe_batch([(key, {"a": 1}, None), (b'{"id":7}', {"a": 1}, None), (b"[7]", {"a": 1}, None)])
+        assert [record.key for record in driver.pending_output("sow")] == [b"7"]
+        assert [reason for reason, _ in rejected(driver)] == ["missing_key"] * 2
+        assert all("key: explicit takes" in detail for _, detail in rejected(driver))
+
     @pytest.mark.parametrize("key", [b'{"a":"x","b":{"c":1}}', b'["x",1]', b'["x", "1"]'])
     def test_json_keys_of_several_fields(self, key):
         """An object of the key fields, or an array of their values, becomes the compact array of their texts."""
