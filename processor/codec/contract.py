@@ -225,6 +225,34 @@ def codec_options(
     )
 
 
+OPTIONS_TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("json", "msgpack", "bson", "xml", "binary"), ()),
+    **dict.fromkeys(("avro", "json-schema", "protobuf"), ("schema",)),
+    **dict.fromkeys(("fix", "nvfix"), ("separator",)),
+    **dict.fromkeys(("composite-local", "composite-global"), ("parts",)),
+}
+"""Settings of a topic that each message type of the product reads; a composite also those of its parts."""
+
+
+def check_options(name: str, topic: TopicConfig) -> None:
+    """Refuse settings that the message type does not read; a message type of a plug-in may read all of them.
+
+    Raises:
+        ConfigurationError: with the message types that read the setting.
+    """
+    values = {"schema": topic.message_schema, "separator": topic.separator, "parts": topic.parts}
+    defaults = {"schema": None, "separator": CodecOptions().separator, "parts": ()}
+    of_type = OPTIONS_TAKEN.get(topic.message_type, tuple(values))
+    of_parts = [OPTIONS_TAKEN.get(part, tuple(values)) for part in topic.parts] if "parts" in of_type else []
+    for option, value in values.items():
+        if value != defaults[option] and not any(option in taken for taken in (of_type, *of_parts)):
+            types = ", ".join(sorted(known for known, taken in OPTIONS_TAKEN.items() if option in taken))
+            raise ConfigurationError(
+                f"{name}: {option} is for message_type {types}, and {topic.message_type} does not read it; remove it, "
+                "or set another message_type"
+            )
+
+
 def codec_of(config: Config, name: str, *, registry_wait_s: float | None = None) -> Codec:
     """Make the codec of a configured topic; a copy of another one has the other's.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from processor.codec import check_options
 from processor.config.derived_topics import JOIN, SPLIT
 from processor.config.suggestions import validated
 from processor.errors import ConfigurationError, unknown_name
@@ -190,6 +191,8 @@ def _pipeline(config: Config, name: str, plugins: Mapping[str, type[Processor]])
         section, topic = config.conflated[name], config.topic(name)
     else:
         plugin, underlying, section, topic = _third_party(config, name, plugins)
+    if underlying is None:
+        check_options(name, topic)
     processor_type = plugin_of(plugins, plugin, name)
     return Pipeline.of(
         processor_type,

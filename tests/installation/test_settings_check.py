@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import jsonschema
@@ -10,10 +11,12 @@ import pytest
 import yaml
 
 from processor.cli.main import run
+from processor.codec.contract import GROUP, OPTIONS_TAKEN
 from processor.config import Config, load
 from processor.config.json_schema import schema
 from processor.errors import ConfigurationError
 from processor.installation.settings_check import check_offline
+from tests.builtin.installed import install
 
 
 def problems(text: str, tmp_path: Path) -> dict[str, str]:
@@ -31,6 +34,11 @@ def problems(text: str, tmp_path: Path) -> dict[str, str]:
         ("topics: {o: {}}\nconflated: {c: {underlying: o, filter: '/qty >'}}", "c", "the filter ends"),
         ("topics: {o: {message_type: jsonn}}", "o", "did you mean 'json'"),
         ("topics: {o: {message_type: avro, schema: nowhere.avsc}}", "o", "nowhere.avsc"),
+        ("topics: {o: {schema: nowhere.json}}", "o", "schema is for message_type avro, json-schema, protobuf, and"),
+        ("topics: {o: {message_type: xml, separator: '|'}}", "o", "separator is for message_type fix, nvfix, and"),
+        ("topics: {o: {message_type: fix, parts: [json]}}", "o", "parts is for message_type composite-global, "),
+        ("topics: {o: {message_type: composite-local, parts: [json], separator: '|'}}", "o", "separator is for"),
+        ("topics: {o: {sow: false, schema: nowhere.json}}", "o", "schema is for"),
         ("processors: {p: {use: nowhere}}", "p", "there is no processor 'nowhere'"),
         ("topics: {o: {}}\nqueues: {q: {underlying: o, filter: '/qty >'}}", "q", "the filter ends"),
         ("topics: {o: {}}\nqueues: {q: {underlying: o, filter: 'UNIX_TIMESTAMP() > 1'}}", "q", "with the clock"),
@@ -45,6 +53,22 @@ def test_a_mistake_is_found_with_its_topic(tmp_path: Path, section: str, topic: 
     """Unknown rules, plug-ins and message types, bad filters and missing schema files are problems of their topic."""
     found = problems(section, tmp_path)
     assert problem in found.get(topic, ""), found
+
+
+def test_settings_of_a_message_type_pass(tmp_path: Path) -> None:
+    """A composite has the settings of its parts, and a message type of a plug-in may read any."""
+    install(tmp_path / "site")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path / "site")
+        piped = "{message_type: composite-local, parts: [json, fix], separator: '|', key: [/0/id]}"
+        section = f"topics: {{a: {piped}, b: {{message_type: labelled, schema: x.y, separator: '|', parts: [z]}}}}"
+        assert problems(section, tmp_path) == {}
+
+
+def test_every_message_type_of_the_product_names_its_settings() -> None:
+    """A message type without a row would pass with settings that it does not read."""
+    ours = {point.name for point in entry_points(group=GROUP) if point.value.startswith("processor.")}
+    assert ours == OPTIONS_TAKEN.keys()
 
 
 OVER_ORDERS = "topics: {orders: {key: [/id]}, people: {key: [/id]}}\nconflated: {slow: {underlying: a}}\nviews:\n  "
