@@ -51,6 +51,7 @@ help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 24
 
 install: $(RUNTIME) ## install Sowstream into .venv, with what `sowstream up` needs: . .venv/bin/activate
+	@echo "Sowstream is in .venv. Next: . .venv/bin/activate"
 
 demo: $(if $(SPARK),$(DEV),$(RUNTIME)) ## see it work: a real Kafka, workers, a feed, a live picture; SECONDS=60 SPARK=1: with a table on Spark
 	$(BIN)/sowstream demo --seconds $(SECONDS) $(if $(SPARK),--spark)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from difflib import get_close_matches
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
@@ -41,6 +43,9 @@ SkipUnreadable: TypeAlias = Annotated[
 
 _SHOWN_MAX: Final = 10
 
+_SAMPLE_MAX: Final = 1000
+"""How many records are looked at for the fields of a filter that no record matches."""
+
 
 def sow(
     topic: ReaderTopic,
@@ -68,7 +73,8 @@ def sow(
 
     options = "timestamp" if timestamp else None
     with Client("sow", reader_settings(config, bootstrap), skip_unreadable=skip_unreadable) as client:
-        messages = client.sow(topic, matching, options, order_by=order_by, select=select, top_n=top_n, skip_n=skip_n)
+        snapshot = client.sow(topic, matching, options, order_by=order_by, select=select, top_n=top_n, skip_n=skip_n)
+        messages = snapshot if matching is None else _with_hint(snapshot, client, topic, matching)
         if output == "csv":
             _print_csv(messages)
         elif table and sys.stdout.isatty():
@@ -101,6 +107,37 @@ def get(
         inform(f"{topic} has no record {key!r}.")
         raise typer.Exit(1)
     data(message.data_json())
+
+
+def _with_hint(messages: Iterable[Message], client: Client, topic: str, matching: str) -> Iterable[Message]:
+    """The messages; if no record is among them, a field of the filter that no record has is printed at the end."""
+    count = 0
+    for message in messages:
+        count += message.command == "sow"
+        yield message
+    if not count and (hint := _hint(client, topic, matching)):
+        inform(hint)
+
+
+def _hint(client: Client, topic: str, matching: str) -> str | None:
+    """The first field of a filter that none of the first records has, with the field that may have been meant."""
+    from processor.filter import compile_filter  # noqa: PLC0415
+
+    firsts = islice((message.data for message in client.sow(topic) if message.command == "sow"), _SAMPLE_MAX)
+    records = [record for record in firsts if isinstance(record, dict)]
+    for path in compile_filter(matching).paths if records else ():
+        objects: list[dict[str, Any]] = records
+        for depth, name in enumerate(path):
+            names = list(dict.fromkeys(name for one in objects for name in one))
+            if not isinstance(name, str) or not names:
+                break
+            if name not in names:
+                close = get_close_matches(name, names, n=1)
+                parents = "".join(f"/{part}" for part in path[:depth])
+                meant = f"; did you mean {parents}/{close[0]}?" if close else ""
+                return f"None of the first {counted(len(records), 'record')} of {topic} has {parents}/{name}{meant}"
+            objects = [one[name] for one in objects if isinstance(one.get(name), dict)]
+    return None
 
 
 def _print_csv(messages: Iterable[Message]) -> None:

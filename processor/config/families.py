@@ -318,8 +318,8 @@ class Families(BaseSettings):
         """The reason why there are no topics, and the remedy; the start of a message."""
         if self._absent_file is not None:
             return (
-                f"there is no settings file {self._absent_file}, and so there are no topics; name a file: "
-                f"{self._file_argument}"
+                f"there is no settings file {self._absent_file}, and so there are no topics; write one, "
+                f"such as `topics: {{orders: {{key: [/id]}}}}`, or name a file: {self._file_argument}"
             )
         return f"the settings name no topics; add a section `topics`, or name another file: {self._file_argument}"
 

@@ -18,8 +18,11 @@ QUOTES: Final = "write it in quotes"
 """The remedy for a text that YAML reads as another value."""
 
 _LEADING_ZERO: Final = re.compile(r"[-+]?0[0-9_]+")
-_QUOTED: Final = re.compile(r"""'[^']{2,}'|"[^"]{2,}\"""")
-"""The parser's quotes from the text: names of anchors, aliases and tags, which may be an unquoted password."""
+_QUOTED: Final = re.compile(r"""'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)\"""")
+"""The parser's quotes: of the text, and of the kinds of its own tokens."""
+
+_TOKENS: Final = frozenset(kind.id for kind in yaml.Token.__subclasses__() if hasattr(kind, "id"))
+"""The kinds of the parser's tokens, such as `]` and `<stream end>`; all else that it quotes may be a password."""
 
 
 class WrittenInt(int):
@@ -151,9 +154,21 @@ def problem_of(error: yaml.YAMLError, *, hides_names: bool = False) -> str:
     if hides_names and isinstance(error, TwiceError):
         problem = f"the same name stands here and in line {error.first_line}"
     if not isinstance(error, UnclearError):  # Our own error quotes the name of a setting.
-        problem = "not YAML: " + _QUOTED.sub("'…'", problem)
+        problem = "not YAML: " + _without_text(problem)
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     return problem if mark is None else f"{problem}, in line {mark.line + 1}, column {mark.column + 1}"
+
+
+def _without_text(problem: str) -> str:
+    """The parser's problem without names of anchors, aliases and tags."""
+    if r"character '\t'" in problem:
+        return "a tab stands where it takes spaces"
+
+    def shown(quote: re.Match[str]) -> str:
+        inner = quote[1] or quote[2] or ""
+        return quote[0] if len(inner) < 2 or inner in _TOKENS else "'…'"
+
+    return _QUOTED.sub(shown, problem)
 
 
 def written_float(number: float, text: str) -> float:

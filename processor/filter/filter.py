@@ -9,7 +9,7 @@ from processor.filter.compile import Compiler
 from processor.filter.evaluation import NO_METADATA, Evaluate, OverBudget, RecordMetadata, evaluate, within_budget
 from processor.filter.limits import COUNTED_FROM_STEPS
 from processor.filter.parse import parse
-from processor.filter.syntax_tree import Call, Node, children
+from processor.filter.syntax_tree import Call, Node, Path, children
 from processor.values.instant import Time
 from processor.values.key_text import text_of_key
 from processor.wire.subscriber_headers import correlation_id
@@ -59,6 +59,11 @@ class _Compiled:
     def functions(self) -> frozenset[str]:
         """The names of the functions that it calls, in capitals."""
         return frozenset(_functions(self.tree))
+
+    @property
+    def paths(self) -> list[tuple[str | int, ...]]:
+        """The places in the record that it asks for, from the record down, in the order of its text."""
+        return list(dict.fromkeys(_paths(self.tree)))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.text!r})"
@@ -121,6 +126,13 @@ def _functions(node: Node) -> Iterator[str]:
         yield node.name
     for child in children(node):
         yield from _functions(child)
+
+
+def _paths(node: Node) -> Iterator[tuple[str | int, ...]]:
+    if isinstance(node, Path):
+        yield node.parts
+    for child in children(node):
+        yield from _paths(child)
 
 
 def compile_filter(text: str) -> Filter:

@@ -49,6 +49,20 @@ def test_a_query_filters_selects_and_orders(shop: Cli, unique: str):
     assert data_of(best.stdout) == [{"id": 3, "qty": 20}]
 
 
+@pytest.mark.parametrize(
+    ("condition", "hint"),
+    [
+        ("/qtx > 10", "None of the first 3 records of {} has /qtx; did you mean /qty?\n"),
+        ("/qty > 10 AND /note/bye = 'a'", "None of the first 3 records of {} has /note/bye; did you mean /note/by?\n"),
+        ("/qty > 100 AND /note/by = 'a'", ""),
+    ],
+)
+def test_a_field_that_no_record_has_is_named(shop: Cli, unique: str, condition: str, hint: str):
+    """A query without an answer names the field of its filter that is in no record: it is perhaps misspelt."""
+    done = shop("sow", unique, "--filter", condition, "--data")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", hint.format(unique))
+
+
 def test_a_bad_filter_is_shown_with_its_place(shop: Cli, unique: str):
     """A bad filter prints no data; its place is marked by a caret, and the exit code is that of wrong usage."""
     done = shop("subscribe", unique, "--filter", "/qty > > 10")

@@ -31,7 +31,9 @@ def test_a_missing_settings_file_is_named(offline: Cli, command: tuple[str, ...]
     done = offline(*command)
     assert done.returncode == 2
     assert f"there is no settings file {offline.settings}" in done.stderr
-    assert "name a file: -c FILE" in done.stderr
+    assert "or name a file: -c FILE" in done.stderr
+    offline.settings.write_text(done.stderr.split("`")[1])
+    assert offline("check").returncode == 0
     assert "Client(" not in done.stderr
 
 

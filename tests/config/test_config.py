@@ -203,7 +203,9 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ("topics: [", "not YAML: expected the node content, but found '…', in line 1, column 10"),
+            ("topics: [", "not YAML: expected the node content, but found '<stream end>', in line 1, column 10"),
+            ("{ a: b, [c\n", "not YAML: expected ',' or ']', but got '<stream end>', in line 2, column 1"),
+            ("topics:\n\torders: {}\n", "not YAML: a tab stands where it takes spaces, in line 2, column 1"),
             ("topics: \x00", "not YAML: special characters are not allowed, at character 9"),
             ("- a\n", "expected settings such as `topics:` at the top level"),
             ("7", "expected settings"),

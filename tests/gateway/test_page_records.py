@@ -73,7 +73,8 @@ def test_a_record_is_made_and_deleted(page):
     rows = "document.querySelector('#rows').textContent"
     page.click("#new")
     shot(page, "new")
-    page.keyboard.press("Escape")
+    page.click("#made button:text-is('Cancel')")
+    assert page.locator("#made").count() == 0
     assert json.loads(make('{"id": "0001", "qty": 1}')) == json.loads(json.dumps(order(0)))
     page.wait_for_function("document.querySelector('#fault').textContent.includes('was not made')")
     assert make('{"id": "9999", "qty": 12345678901234567890.5}') == '{"id": "0001", "qty": 1}'

@@ -27,7 +27,7 @@ export function toggle(button, pressed) {
 
 /** Ask the user in a dialog: the text of its field, or undefined where it was closed without its button. */
 export function askText(id, title, button, label) {
-  const form = element('form', { method: 'dialog' }, element('h2', {}, title), label, element('button', { value: 'done' }, button));
+  const form = element('form', { method: 'dialog' }, element('h2', {}, title), label, element('button', { value: 'done' }, button), ' ', element('button', {}, 'Cancel'));
   const dialog = element('dialog', { id, ariaLabel: title }, form);
   document.body.append(dialog);
   dialog.showModal();

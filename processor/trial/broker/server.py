@@ -288,7 +288,15 @@ def await_ready(server: Server, *, has_ended: Callable[[], bool], timeout_s: flo
         if has_ended():
             raise BrokerUnavailable(f"the embedded broker ended while it started:\n{_evidence(server)}")
         if time.monotonic() > deadline_s:
-            raise BrokerUnavailable(f"the embedded broker is not ready after {timeout_s:.0f} s:\n{_evidence(server)}")
+            raise BrokerUnavailable(
+                f"the embedded broker is not ready after {timeout_s:.0f} s{busy()}:\n{_evidence(server)}"
+            )
+
+
+def busy() -> str:
+    """The words for a machine on which more programs want to run than it has processors for; empty for others."""
+    (load, *_), cores = os.getloadavg(), os.cpu_count() or 1
+    return f"; this machine is busy, with a load of {load:.0f} on {cores} processors" if load > 2 * cores else ""
 
 
 def _evidence(server: Server) -> str:

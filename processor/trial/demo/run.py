@@ -23,6 +23,7 @@ from processor.trial import NO_GRID, grid_remedy
 from processor.trial.broker import EmbeddedBroker
 from processor.trial.broker.guarded import GuardedProcess
 from processor.trial.broker.jars import class_path
+from processor.trial.broker.server import busy
 from processor.trial.demo.check import CheckResult, check_all
 from processor.trial.demo.feeds import PAIRS, FeedPublisher, OrderDesk, PriceFeed
 from processor.trial.demo.live_view import LiveView, Moment, report_findings, report_numbers
@@ -247,7 +248,7 @@ class _Demo:
         deadline = time.monotonic() + timeout_s
         while not is_done():
             if time.monotonic() > deadline:
-                raise Stop(f"{phase}: not done after {timeout_s:g} s; the ends of the workers' logs are above")
+                raise Stop(f"{phase}: not done after {timeout_s:g} s{busy()}; the ends of the workers' logs are above")
             self._look(phase)
 
     def _look(self, phase: str) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from processor.errors import BrokerUnavailable, Stop
 from processor.trial.broker import EmbeddedBroker
-from processor.trial.broker.server import HOST, RECORD_BYTES_MAX, free_port, is_ready
+from processor.trial.broker.server import HOST, RECORD_BYTES_MAX, Server, await_ready, free_port, is_ready
 
 HEAP = "384m"
 PARENT = f"""
@@ -186,6 +186,15 @@ def test_impossible_heap_is_reported_with_javas_output(tmp_path: Path):
     """The error has Java's output from before any log exists."""
     with pytest.raises(BrokerUnavailable, match="heap"):
         EmbeddedBroker(tmp_path, heap="1k").start()
+
+
+@pytest.mark.parametrize(("load", "words"), [(0.5, " s:\n"), (999.0, "busy, with a load of 999 on ")])
+def test_a_busy_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: float, words: str):
+    """A broker that is not ready in time is reported with the load where the machine is busy."""
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    server = Server(tmp_path, free_port(), HEAP, Path("java"), "")
+    with pytest.raises(BrokerUnavailable, match=words):
+        await_ready(server, has_ended=lambda: False, timeout_s=-1)
 
 
 def test_a_port_without_a_listener_is_not_ready():
