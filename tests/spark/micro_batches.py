@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ class MicroBatches:
     def __init__(self, make: Callable[[], MergeProcessor], rng: random.Random) -> None:
         self._make = make
         self._rng = rng  # A shuffle keeps no order.
-        self._maps: dict[tuple[str, int], dict[bytes, bytes]] = defaultdict(dict)
+        self._maps: dict[tuple[str, int], dict[bytes, tuple[bytes, float]]] = defaultdict(dict)
         self._timers: set[tuple[int, int]] = set()
 
     def run(
@@ -59,7 +60,7 @@ class MicroBatches:
         return [row for rows in told for row in rows]
 
     def _frames(self, inputs: Mapping[int, Sequence[Record]], now_ms: int, initial: list[Any]) -> Iterable[Any]:
-        processor, handle, times = self._make(), _Handle(self._maps, self._timers), _Times(now_ms)
+        processor, handle, times = self._make(), _Handle(self._maps, self._timers, now_ms), _Times(now_ms)
         processor.init(handle)
         slots = {slot_of(partition): partition for partition in (*inputs, *(row[0] for row in initial))}
         for slot, partition in slots.items():
@@ -87,32 +88,34 @@ class MicroBatches:
 class _Handle:
     """Spark's handle for the state of the current group."""
 
-    def __init__(self, maps: dict[tuple[str, int], dict[bytes, bytes]], timers: set[tuple[int, int]]) -> None:
-        self._maps, self._timers = maps, timers
+    def __init__(
+        self, maps: dict[tuple[str, int], dict[bytes, tuple[bytes, float]]], timers: set[tuple[int, int]], now_ms: int
+    ) -> None:
+        self._maps, self._timers, self._now_ms = maps, timers, now_ms
         self.slot = 0
 
-    def getMapState(self, name: str, *_: Any) -> _Map:
-        return _Map(lambda: self._maps[name, self.slot])
+    def getMapState(self, name: str, _key: str, _value: str, life_ms: float = math.inf) -> _Map:
+        return _Map(lambda: self._maps[name, self.slot], self._now_ms, life_ms)
 
     def registerTimer(self, time_ms: int) -> None:
         self._timers.add((time_ms, self.slot))
 
 
 class _Map:
-    """Spark's map state."""
+    """Spark's map state, in which each value has the time of its end."""
 
-    def __init__(self, rows: Callable[[], dict[bytes, bytes]]) -> None:
-        self._rows = rows
+    def __init__(self, rows: Callable[[], dict[bytes, tuple[bytes, float]]], now_ms: int, life_ms: float) -> None:
+        self._rows, self._now_ms, self._life_ms = rows, now_ms, life_ms
 
     def exists(self) -> bool:
-        return bool(self._rows())
+        return any(end_ms > self._now_ms for _, end_ms in self._rows().values())
 
     def getValue(self, key: tuple[bytes]) -> tuple[bytes] | None:
-        value = self._rows().get(key[0])
-        return None if value is None else (value,)
+        value, end_ms = self._rows().get(key[0], (b"", 0))
+        return (value,) if end_ms > self._now_ms else None
 
     def updateValue(self, key: tuple[bytes], value: tuple[bytes]) -> None:
-        self._rows()[key[0]] = value[0]
+        self._rows()[key[0]] = value[0], self._now_ms + self._life_ms
 
     def removeKey(self, key: tuple[bytes]) -> None:
         self._rows().pop(key[0], None)

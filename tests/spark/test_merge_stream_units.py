@@ -212,3 +212,21 @@ def test_a_slot_stands_for_one_partition() -> None:
     assert len(set(slots)) == len(slots)
     assert all(-(2**31) <= slot < 2**31 for slot in slots)
     assert [partition_of(slot) for slot in slots] == list(range(10_000))
+
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(("client", "is_merged"), [(b"feed", False), (b"feed-0123abcd", True)])
+def test_a_publisher_is_known_for_ever_and_a_name_for_one_occasion_for_a_week(client, is_merged) -> None:
+    """The last number of a publisher that was quiet for eight days is dropped as a repeat, as by workers."""
+    query = _query(random.Random(1))
+
+    def publish(*sequences, offset, now_ms):
+        headers = [[("client", client), ("sequence", b"%d" % sequence)] for sequence in sequences]
+        records = [Record(b"1", b'{"id":1}', one, offset + at, now_ms) for at, one in enumerate(headers)]
+        return _sent(query.run({0: records}, now_ms), "sow")
+
+    assert len(publish(5, 6, offset=0, now_ms=NOW_MS)) == 2
+    assert publish(6, offset=2, now_ms=NOW_MS + 6 * DAY_MS) == []
+    assert len(publish(6, offset=3, now_ms=NOW_MS + 14 * DAY_MS)) == is_merged

@@ -16,7 +16,8 @@ held         the number of bundles of records, ASCII decimal
 held/<n>     the n-th bundle
 window       see `RejectWindow`
 
-The mark of the versions of lives (`processor.wire.partition_marks`) is in the same map, under its own name.
+The marks of publishers, without a limit of their number, and that of the versions of lives
+(`processor.wire.partition_marks`) are in the same map, under their own names.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _names(count: int) -> list[bytes]:
 # ruff: noqa: N802, N803 - the names are Spark's.
 
 MARKS_KEPT_MS: Final = 7 * 86_400_000
-"""Time to live of an unchanged mark, the same as in the mark topic."""
+"""Time to live of the unchanged mark of a name for one occasion, which workers keep for a day."""
 
 _LOOKED_AT_MAX: Final = 50_000  # Records that expire together: they are in memory.
 _LOADED_MAX: Final = 50  # Bundles of records that are in memory while the initial state is stored.

@@ -3,7 +3,7 @@
     map        key                         value
     buckets    see `buckets`
     expiring   time in ms, ASCII decimal   keys, each as its length, little-endian uint32, and the key
-    marks      name                        value
+    marks      name for one occasion       value
     kept       see `processor`
 
 A micro-batch reads the bucket of each of its keys once, and writes each changed bucket once, at its end.
@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import Stop
 from processor.record import Stored
-from processor.wire.partition_marks import LIVES_NAME
-from processor.wire.publisher_mark import mark_record
+from processor.wire.publisher_mark import is_one_shot, mark_record
 from spark_integration.merge.partition_merge import refuse_scan
 
 if TYPE_CHECKING:
@@ -173,8 +172,9 @@ class SparkMarks:
         """Create it.
 
         Args:
-            marks: the map state of the publishers' marks, from which an unchanged one goes after a time.
-            kept: the map state of the partition's lives, which stay.
+            marks: the map state of names for one occasion, from which an unchanged one goes after a time. Older
+                checkpoints have the marks of all publishers there.
+            kept: the map state of all other marks, which stay.
         """
         self._marks, self._kept = marks, kept
         self._known: dict[bytes, bytes | None] = {}
@@ -183,7 +183,8 @@ class SparkMarks:
     def get(self, name: bytes) -> bytes | None:
         """The value of a mark; None for a missing one."""
         if name not in self._known:
-            self._known.update((self._kept if name == LIVES_NAME else self._marks).get_many([name]))
+            value = self._kept.get_many([name])[name]
+            self._known[name] = self._marks.get_many([name])[name] if value is None else value
         return self._known[name]
 
     def put(self, name: bytes, value: bytes) -> None:
@@ -193,9 +194,9 @@ class SparkMarks:
     def flush(self) -> list[Outgoing]:
         """Write all changes; returns the records for the mark topic."""
         changed, self._changed = self._changed, {}
-        if LIVES_NAME in changed:
-            self._kept.put_many({LIVES_NAME: changed[LIVES_NAME]})
-        self._marks.put_many({name: value for name, value in changed.items() if name != LIVES_NAME})
+        once = {name: value for name, value in changed.items() if is_one_shot(name, value)}
+        self._marks.put_many(once)
+        self._kept.put_many({name: value for name, value in changed.items() if name not in once})
         return [mark_record(name, text) for name, text in changed.items()]
 
 
