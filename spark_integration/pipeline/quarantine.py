@@ -1,6 +1,7 @@
 """The quarantine of a job: rows that it leaves out, as JSON, each with the reason and its place.
 
-    <path>/job=<name>/batch=<checkpoint>-<number>-<time>/…json   the rows of one micro-batch
+    <path>/job=<name>/batch=<checkpoint>-<number>-<time>/…json          the rows of one micro-batch
+    <path>/job=<name>/batch=<checkpoint>-<number>-<time>-<kind>/…json   those of another kind, if it has two
 
 A repeated micro-batch replaces its own files. A checkpoint that was set back gives the number of a micro-batch to other
 rows, but never its time of planning, so that it replaces none.
@@ -43,18 +44,20 @@ class Quarantine:
         self.path = path or f"{context.checkpoint}/quarantine"
         """The directory."""
 
-    def write(self, rows: DataFrame, batch_id: int | None) -> None:
-        """Write rows.
+    def write(self, rows: DataFrame, batch_id: int | None, kind: str = "") -> None:
+        """Write rows, in place of those of the same kind that the micro-batch has written before.
 
         Args:
             rows: columns `reason` and `detail`, those of the place, and `row`.
             batch_id: the number of the micro-batch that runs in this thread; None: before the first one.
+            kind: distinguishes rows that a micro-batch writes apart; empty for its only ones.
         """
         name = f"{self._context.identity.id}-begin"
         if batch_id is not None:
             batch = micro_batch(rows.sparkSession)
             assert batch is not None, "a function of foreachBatch runs in a micro-batch"
             name = f"{self._context.identity.id}-{batch_id:010d}-{batch.planned_ms()}"
+        name = f"{name}-{kind}" if kind else name
         rows.write.mode("overwrite").json(f"{self.path}/job={self._context.name}/batch={name}")
 
     def refuse(self, rows: DataFrame, describe: Callable[[Any], str], remedy: str) -> Stop:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _WRITERS: Final = 4
+_MISSING_KEY: Final = "missing_key"
 _MISFIT: Final = re.compile(r"(\S+, partition \d+, offset .*?); publish the record again")
 """The error of `read_sow` for a record that does not fit, whose last advice is for callers of that function."""
 
@@ -166,8 +167,8 @@ class Features(Job[FeaturesSettings]):
             context.batches.waits_for = None
             keyless = state.keyless(prepared, batch_id)
             if keyless is not None:
-                quarantine.write(self._set_aside(keyless), batch_id)
-                counts[f"{QUARANTINED}missing_key"] = keyless.count()
+                quarantine.write(self._set_aside(keyless), batch_id, _MISSING_KEY)
+                counts[f"{QUARANTINED}{_MISSING_KEY}"] = keyless.count()
             changes = state.changes(prepared).persist()
             try:
                 counts["published"] = changes.count()
@@ -233,7 +234,7 @@ class Features(Job[FeaturesSettings]):
         detail = F.concat(F.array_join(F.array(*names), ", "), F.lit(" is null, and part of the key"))
         row = F.to_json(F.struct(*(F.col(quoted([name])) for name in keyless.columns)), {"ignoreNullFields": "false"})
         return keyless.select(
-            F.lit("missing_key").alias("reason"), detail.alias("detail"), F.lit(self.settings.topic).alias("topic"),
+            F.lit(_MISSING_KEY).alias("reason"), detail.alias("detail"), F.lit(self.settings.topic).alias("topic"),
             F.current_timestamp().alias("at"), row.alias("row"),
         )  # fmt: skip
 

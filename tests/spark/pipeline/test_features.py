@@ -165,6 +165,16 @@ def test_a_record_that_does_not_fit_a_key_or_column_is_left_out_once(depth, uniq
         depth.run()
 
 
+def test_a_misfit_and_a_row_without_a_key_of_one_result_are_both_set_aside(depth, unique) -> None:
+    """The quarantine has the record that does not fit and the row without a key, also if one result has both."""
+    tree = yaml.safe_load(depth.file.read_text())
+    tree["jobs"]["depth"]["schemas"] = {unique: "id LONG, item STRING, qty LONG, note STRING"}
+    depth.file.write_text(yaml.safe_dump(tree))
+    _sow(depth, {"id": 1, "item": "a", "qty": "many"}, {"id": 2, "qty": 7}, {"id": 3, "item": "b", "qty": 2})
+    assert depth.run().views()["depth"].quarantined == 2
+    assert sorted(row["reason"] for row in depth.set_aside("checkpoints/depth/quarantine")) == ["misfit", "missing_key"]
+
+
 def test_a_source_may_have_any_name_of_a_topic(pipeline_of, unique) -> None:
     """A topic whose name is no name in SQL, as with a hyphen, is a view in backticks."""
     source, topic = f"{unique}-orders", f"{unique}_depth"
