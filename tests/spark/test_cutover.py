@@ -139,6 +139,18 @@ def test_values_versions_and_duplicates_go_on_over_both_moves(spark, world, tmp_
     assert handback(spark, world.name, **settings).phase == "workers"
 
 
+def test_a_handback_that_died_in_its_drain_after_a_takeover_goes_on(spark, world, tmp_path) -> None:
+    """The drain removes the commit of the last micro-batch, which may be the only one: the same command repeats it."""
+    settings = {"config": str(world.file), "options": options(world)}
+    world.publish([(b"%d" % n, {"id": n}, {}) for n in range(20)])
+    fence = takeover(spark, world.name, **settings, checkpoints=str(tmp_path / "checkpoints"))
+    Checkpoint(spark, fence.checkpoint).forget_commit(0)
+    assert handback(spark, world.name, **settings).phase == "workers"
+    world.start(name=world.name)
+    world.settle()
+    assert len(sow(world)) == 20
+
+
 def test_moves_that_cannot_be_made_leave_the_workers_merging(spark, world, tmp_path) -> None:
     """A worker that stays, a used checkpoint and a lost one end a move with the remedy; nothing is merged twice."""
     settings = {"config": str(world.file), "options": options(world)}

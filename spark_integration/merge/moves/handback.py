@@ -97,7 +97,8 @@ def handback(
         if phase in (TO_SPARK, BACKFILL):
             move.write(WORKERS)
             return move.fence
-        is_lost = move.fence.has_begun and Checkpoint(query.spark, move.fence.checkpoint).committed is None
+        # Not by its commits: a drain that died has removed the last one, perhaps the only one.
+        is_lost = move.fence.has_begun and Checkpoint(query.spark, move.fence.checkpoint).planned is None
         if lost_checkpoint and not is_lost:
             raise ConfigurationError(
                 f"{topic}: there is a checkpoint, {move.fence.checkpoint}, or Spark has merged nothing; leave out "
