@@ -42,13 +42,13 @@ _NO_NUMBERS: Final = "('NaN', 'Infinity', '+Infinity', '-Infinity', 'INF', '+INF
 """The texts that a column of doubles takes."""
 _LONG: Final = """'[0-9.]{16,}|"-?Infinity"'"""
 """The parts of a text that Spark has made of a number with too many digits, or too large."""
-_TINY: Final = "'[1-9][0-9.]*[eE]-[0-9]{2}'"
+_TINY: Final = "'(?<![0-9.])[0.]*+[1-9][0-9.]*+[eE]-[0-9]{2}'"
 """A number that the longest decimal may have as zero."""
 _TIME_OF_DAY: Final = """'"T?[0-9]{1,2}:'"""
 _COMMA: Final = '"[+-]?[0-9.]*,[0-9.,eE+-]*"'
 """A text whose commas Spark leaves out, to read a decimal."""
-_STRING: Final = literal(r'"(?:[^"\\]|\\.)*"')
-"""A string of JSON."""
+_STRING: Final = literal(r'"(?:[^"\\]|\\.)*+"')
+"""A string of JSON. The quantifier is possessive: Java's stack has no room for another one's 5,000 characters."""
 _IS_STRANGE_YEAR: Final = "year({0}) NOT BETWEEN 1 AND 9999"
 
 
