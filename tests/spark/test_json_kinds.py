@@ -19,6 +19,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_integration import read_changes, read_sow, stream_sow
+from spark_integration.read.schemas.json_columns import _TINY, is_several
 from spark_integration.read.source.data_source import register_source
 from tests.spark.history import History
 
@@ -122,6 +123,21 @@ READERS: Final[dict[str, Reader]] = {
 
 
 @pytest.mark.long
+def test_one_object_with_a_long_text_is_one(spark) -> None:
+    """A text of a megabyte is gone through once, and on no stack: neither a long string, nor one without an end."""
+    long = 500_000
+    texts = [f'{{"a": "{"x" * long}"}}', f'{{"a": "{"}{" * long}"}}', '{"a": 1} {"a": 2}', '{"a": "' + r"\"" * long]
+    rows = spark.createDataFrame([(text,) for text in texts], "text STRING").selectExpr(is_several("text")).collect()
+    assert [row[0] for row in rows] == [False, False, True, True]
+
+
+def test_a_number_that_is_nearly_zero_is_found_in_one_pass(spark) -> None:
+    """Digits in a row are gone through once; those of a number that a decimal has as zero are found at its begin."""
+    texts = ["1" * 200_000, "-0.00012e-20", "12e-20", "12e+20", "0.0e-20"]
+    rows = spark.createDataFrame([(text,) for text in texts], "text STRING").selectExpr(f"text RLIKE {_TINY}").collect()
+    assert [row[0] for row in rows] == [False, True, True, False, False]
+
+
 def test_a_value_is_itself_or_a_misfit_however_it_is_read(strange_session, bootstrap, unique) -> None:
     """Four ways to read give each value of the table as it is in the record; a misfit's reason names its field."""
     topic = History(unique, bootstrap)

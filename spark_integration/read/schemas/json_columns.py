@@ -47,8 +47,9 @@ _TINY: Final = "'(?<![0-9.])[0.]*+[1-9][0-9.]*+[eE]-[0-9]{2}'"
 _TIME_OF_DAY: Final = """'"T?[0-9]{1,2}:'"""
 _COMMA: Final = '"[+-]?[0-9.]*,[0-9.,eE+-]*"'
 """A text whose commas Spark leaves out, to read a decimal."""
-_STRING: Final = literal(r'"(?:[^"\\]|\\.)*+"')
-"""A string of JSON. The quantifier is possessive: Java's stack has no room for another one's 5,000 characters."""
+_STRING: Final = literal(r'"(?:[^"\\]|\\.)*+(?:"|\\?\z)')
+"""A string of JSON; one without an end goes on to the end of the text, so that nothing is gone through twice. The
+quantifier is possessive: Java's stack has no room for another one's 5,000 characters."""
 _IS_STRANGE_YEAR: Final = "year({0}) NOT BETWEEN 1 AND 9999"
 
 
