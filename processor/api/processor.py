@@ -43,7 +43,8 @@ class Preprocessed(NamedTuple):
     body: Value
     """The object that replaces the message."""
     command: Command
-    """The command, in place of the header's or the topic's default. A `sow_delete` needs the key fields alone."""
+    """The command, in place of the header's or the topic's default. A `sow_delete` needs the key fields alone. Another
+    word than the three commands is rejected as `plugin_failed`."""
 
 
 class Incomplete(Preprocessed):

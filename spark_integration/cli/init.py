@@ -31,6 +31,7 @@ jobs:
 
 SETTINGS: Final = """\
 kafka: {bootstrap.servers: "localhost:9092"}
+topic_prefix: shop.                       # topics of its own, also on a Kafka where others have `orders`
 topics:
   orders: {key: [/id], partitions: 2}
   depth: {key: [/item], partitions: 2}

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 _WRITERS: Final = 4
 _MISSING_KEY: Final = "missing_key"
-_MISFIT: Final = re.compile(r"(\S+, partition \d+, offset .*?); publish the record again")
-"""The error of `read_sow` for a record that does not fit, whose last advice is for callers of that function."""
+_MISFIT: Final = re.compile(r"(?<!\S)[^\s,]++, partition \d++, offset .*")
+_ADVICE: Final = "; publish the record again"
+"""The end of an error of `read_sow` for a record that does not fit: advice for callers of that function."""
 
 
 class FeaturesSettings(JobSettings):
@@ -192,12 +193,14 @@ class Features(Job[FeaturesSettings]):
         try:
             return state.prepare(self._result(session, sources))
         except Exception as error:
-            record = _MISFIT.search(str(error))
+            # A failed CAST has the value in its text, of any length: one line is looked at, once.
+            known, advice, _ = str(error).partition(_ADVICE)
+            record = _MISFIT.search(known.rpartition("\n")[2]) if advice else None
             if record is None:
                 raise
             if self.settings.on_misfit == "fail":
                 raise Stop(
-                    f"{self.context.name}: {record[1]}; publish the record again, change the columns of its topic in "
+                    f"{self.context.name}: {record[0]}; publish the record again, change the columns of its topic in "
                     "`schemas`, or set `on_misfit: quarantine`"
                 ) from None
         set_misfits_aside()

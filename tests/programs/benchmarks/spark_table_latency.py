@@ -56,6 +56,8 @@ def main() -> None:
             if arguments.failing:
                 jobs["broken"] = _broken(name, sums, arguments.every)
             delays_s = _delays(setup, jobs, arguments)
+    if not delays_s:
+        sys.exit("no publication reached the table in that time; give it more --seconds")
     parts = {f"p{part}_s": percentile(delays_s, part / 100) for part in (50, 95, 99)}
     figures = ", ".join(f"p{part} {parts[f'p{part}_s']:.2f} s" for part in (50, 95, 99))
     print(f"{len(delays_s):,} publications: {figures} (p99 at most 10)")

@@ -84,7 +84,8 @@ def test_the_first_page_leads_to_its_result(bootstrap, unique, tmp_path) -> None
     for name in ("pipeline.yaml", "sowstream.yaml"):
         (shop / name).write_text(adapted((shop / name).read_text()))
     tree = yaml.safe_load((shop / "sowstream.yaml").read_text())
-    tree |= {"application_id": unique, "gateway": {"listen": f"127.0.0.1:{free_port()}"}}
+    assert tree["topic_prefix"] == "shop.", "a Kafka that has other `orders` is no obstacle"
+    tree |= {"application_id": unique, "topic_prefix": f"{unique}.", "gateway": {"listen": f"127.0.0.1:{free_port()}"}}
     (shop / "sowstream.yaml").write_text(yaml.safe_dump(tree))
     pipeline = yaml.safe_load((shop / "pipeline.yaml").read_text())
     (shop / "pipeline.yaml").write_text(yaml.safe_dump(pipeline | {"spark": SPARK}))
@@ -118,7 +119,7 @@ def test_the_first_page_leads_to_its_result(bootstrap, unique, tmp_path) -> None
         lines = log.read_text().splitlines()
         assert all(line.startswith("{") for line in lines), "a JSON line for each event, and no trace"
     admin = Admin(tree["kafka"])
-    admin.delete([name for name in admin.cluster().topics if name.startswith(f"{unique}_")])
+    admin.delete([name for name in admin.cluster().topics if name.startswith(f"{unique}.")])
 
 
 README = (Path(__file__).parents[3] / "spark_integration/pipeline/README.md").read_text()
