@@ -99,7 +99,7 @@ def _own_style(one: Addressed) -> Style | None:
     """
     builder = one.subscription.builder
     is_nested = builder.select is not None and builder.select.is_nested
-    return builder.style if is_nested and one.message.delta else None
+    return builder.style if is_nested and one.message.delta and one.message.removed else None
 
 
 def _united(message: Message, update: Update, union: MessageBuilder) -> Message:
