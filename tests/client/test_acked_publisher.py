@@ -156,7 +156,7 @@ def test_wrong_arguments_are_rejected_before_anything_is_sent(client: Client, fa
         client.publish(family.name, {"id": 1}, sequence=-1)
     with (
         Client("x" * 1001, family.config) as long,
-        pytest.raises(ConfigurationError, match="name is 1001 bytes"),
+        pytest.raises(ConfigurationError, match="name has 1001 bytes"),
     ):
         long.publish(family.name, {"id": 1}, ack="received")
 

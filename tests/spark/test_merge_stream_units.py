@@ -217,7 +217,9 @@ def test_a_slot_stands_for_one_partition() -> None:
 DAY_MS = 86_400_000
 
 
-@pytest.mark.parametrize(("client", "is_merged"), [(b"feed", False), (b"feed-0123abcd", True)])
+@pytest.mark.parametrize(
+    ("client", "is_merged"), [(b"feed", False), (b"feed-0123abcd", False), (b"feed~once-0123abcd", True)]
+)
 def test_a_publisher_is_known_for_ever_and_a_name_for_one_occasion_for_a_week(client, is_merged) -> None:
     """The last number of a publisher that was quiet for eight days is dropped as a repeat, as by workers."""
     query = _query(random.Random(1))

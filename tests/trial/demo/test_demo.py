@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from processor.kafka.admin.admin import Admin
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -40,13 +41,17 @@ def demo(directory: Path, bootstrap: str, *options: str) -> Iterator[subprocess.
 
 
 def left_behind(directory: Path, bootstrap: str, output: str) -> list[str]:
-    """Files, topics and processes that a finished demo has left."""
+    """Files and processes that a finished demo has left; it leaves no topics."""
     (prefix,) = set(re.findall(r"demo_[0-9a-f]{8}_", output))
-    topics = [topic for topic in Admin({"bootstrap.servers": bootstrap}).cluster().topics if topic.startswith(prefix)]
+
+    def topics() -> list[str]:
+        return [topic for topic in Admin({"bootstrap.servers": bootstrap}).cluster().topics if topic.startswith(prefix)]
+
+    # The broker learns from its controller that they are gone.
+    until(lambda: not topics(), lambda: f"left: {topics()}")
     commands = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
     return [
         *map(str, directory.iterdir()),
-        *topics,
         *[line for line in commands.splitlines() if str(directory) in line],
     ]
 
