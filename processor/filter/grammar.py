@@ -31,7 +31,8 @@ from processor.filter.syntax_tree import (
     Or,
     Path,
 )
-from processor.filter.value import CONSTANTS, NUMBER, PATH, TEXT, literal_number, read_constants, read_path, read_text
+from processor.filter.value import CONSTANTS, PATH, TEXT, literal_number, read_constants, read_path, read_text
+from processor.values.key_text import NUMBER
 
 GRAMMAR: Final = rf"""
     start: either

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from processor.errors import FilterError
 from processor.filter.limits import CHARACTERS_MAX, DEPTH_MAX, PATH_PARTS_MAX, TOKENS_MAX
 from processor.filter.syntax_tree import JOINED_MARK, Call, Node, Path, children
-from processor.filter.value import CONSTANTS, NUMBER, PATH, TEXT, read_path
+from processor.filter.value import CONSTANTS, PATH, TEXT, read_path
+from processor.values.key_text import NUMBER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from processor.filter.limits import DIGITS_MAX, FEW_ELEMENTS, NUMBER_CHARACTERS_
 from processor.filter.syntax_tree import Scalar
 from processor.record import Value
 from processor.values.instant import Time, time_of
-from processor.values.key_text import NUMBER_TEXT
+from processor.values.key_text import NUMBER, NUMBER_TEXT
 
 Number: TypeAlias = int | float | Decimal
 """The types of numbers; infinity and NaN are floats always."""
@@ -188,9 +188,6 @@ STEP: Final = r"""(?:[\w@#:.$-]+|'(?:[^'\\]++|\\.|'')*'|"(?:[^"\\]++|\\.|"")*")"
 
 PATH: Final = rf"(?:/{STEP}(?:\[[0-9]{{1,9}}\])*)+"
 """A path: names, and behind each any number of places in arrays."""
-
-NUMBER: Final = r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
-"""A number without a sign. Digits once taken are not given back, so that a long row of them is gone through once."""
 
 TEXT: Final = r"""'(?:[^'\\]++|\\.|'')*'|"(?:[^"\\]++|\\.|"")*"|[rR]'[^']*'|[rR]"[^"]*\""""
 """A text in quotes."""

@@ -41,7 +41,10 @@ KEY_VERSION: Final = 2
 DIGITS_MAX: Final = 1_000
 """Most digits of a number that is written without an exponent."""
 
-NUMBER_TEXT: Final = re.compile(r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?", re.ASCII)
+NUMBER: Final = r"(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+"""A number without a sign. Digits once taken are not given back, so that a long row of them is gone through once."""
+
+NUMBER_TEXT: Final = re.compile(rf"[+-]?{NUMBER}", re.ASCII)
 """A text that reads as a number: digits with or without sign, fraction and exponent."""
 
 _TRUTH: Final = {"true": "1", "false": "0"}

@@ -6,7 +6,6 @@ import base64
 import ctypes
 import datetime as dt
 import math
-import re
 import uuid
 from collections.abc import Callable
 from decimal import Context, Decimal, InvalidOperation
@@ -36,6 +35,7 @@ from processor.codec.json import JsonCodec
 from processor.errors import ConfigurationError
 from processor.record import Value
 from processor.values.instant import read_time
+from processor.values.key_text import NUMBER_TEXT
 
 Convert: TypeAlias = Callable[[Value], Value]
 """Converts a value to one that pyarrow accepts for the column; TypeError for another type."""
@@ -51,8 +51,6 @@ _BITS: Final[tuple[tuple[type[DataType], int], ...]] = (
 )
 _NO_NUMBERS: Final = frozenset(("NaN", "Infinity", "+Infinity", "-Infinity", "INF", "+INF", "-INF"))
 _DIGITS: Final = Context(prec=38)
-_DECIMAL_TEXT: Final = re.compile(r"[+-]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][+-]?\d++)?", re.ASCII)
-"""The texts that Spark reads as decimals: Python reads others too, such as `1_000`."""
 _EPOCH_DAY: Final = dt.date(1970, 1, 1).toordinal()
 _DAY_S: Final = 86_400
 
@@ -196,7 +194,7 @@ def _decimal(path: str, data_type: DecimalType, *, of_json: bool) -> Convert:
 
 def _number_of(text: str, path: str) -> Decimal:
     try:
-        if _DECIMAL_TEXT.fullmatch(text):
+        if NUMBER_TEXT.fullmatch(text):  # Python reads others, too, such as `1_000`; Spark does not.
             return Decimal(text)
     except InvalidOperation:  # An exponent that no decimal has.
         pass

@@ -74,7 +74,7 @@ def written(value: Any) -> bytes:
 
 
 class Recording(NamedTuple):
-    """What the connector wrote under one configuration, while a table `orders` changed."""
+    """The records of the connector under one configuration, while a table `orders` changed."""
 
     settings: dict[str, Any] | None
     """Those of the connector that the page has; None: the page has none of its own."""

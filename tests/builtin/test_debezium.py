@@ -194,7 +194,7 @@ class TestUnwrapped:
         assert states(driver) == [OLD, None, NEW, None]
 
     def test_a_whole_event_is_no_row(self):
-        """Where the transform is missing, events are rejected with advice, and no record is made of them."""
+        """Without the transform each event is rejected with advice, and the state has no record."""
         driver = merging(**UNWRAPPED)
         driver.pipe_input(key(7), written(converted(envelope("c", None, NEW))))
         driver.pipe_input(key(7), written({"__op": "t"}))

@@ -234,7 +234,7 @@ def test_a_record_that_left_and_came_back_begins_with_its_own_version():
 
 
 def test_the_changes_of_a_snapshot_that_broke_off_and_began_again_are_those_since_the_last_state():
-    """What the first half of a snapshot has brought is not the state before the second one: a removal is reported."""
+    """A snapshot that breaks off changes no state; the next one reports all changes since the last state."""
     topic = WrittenTopic()
     topic.records |= {"1": (1, {"id": 1}), "2": (1, {"id": 2})}
     topic.next = topic.snapshot()

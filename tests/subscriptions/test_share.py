@@ -221,7 +221,7 @@ def test_an_update_sends_the_messages_of_the_model(wanted, before, writes):
     st.lists(st.fixed_dictionaries({"o": st.one_of(PART, PART, st.just(5), st.just([]))}), min_size=2, max_size=6),
 )
 def test_each_subscription_has_its_own_query(selects, bodies):
-    """What clients make of shared deltas, each of them by its select list, is the query, also where kinds change."""
+    """Each client projects shared deltas by its select list and holds the query's record, also where kinds change."""
     desk, held = Desk(), [None for _ in selects]
     for number, select in enumerate(selects):
         options = None if select is None else f"select={select}"
