@@ -97,7 +97,7 @@ def run_worker(
             # counted. A trial may be nearly over by then; it counts all records, as so few are no measurement anyway.
             counted = count - taken if taken < count / 2 else count
             try:
-                measured = _program(process)
+                measured = program_of(process)
                 started_s, cpu = time.monotonic(), cpu_s(measured)
                 wait_until(process, is_done, every_s=0.02, count=count)
                 return Figure(counted / (time.monotonic() - started_s), (cpu_s(measured) - cpu) / counted * 1e6)
@@ -177,7 +177,7 @@ def cpu_s(process: psutil.Process) -> float:
     return times.user + times.system
 
 
-def _program(process: GuardedProcess) -> psutil.Process:
+def program_of(process: GuardedProcess) -> psutil.Process:
     """The process itself, not its guard."""
     children = psutil.Process(process.guard_pid).children()
     if len(children) != 1:

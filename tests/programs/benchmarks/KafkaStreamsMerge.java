@@ -24,7 +24,8 @@ import org.apache.kafka.streams.state.Stores;
  * throughput where that changes no promise: large fetches, polls and batches, the same compression and time between
  * commits as ours; store and cache are as shipped. Prints one line of JSON when so many records are processed, and ends
  * when standard input does. To try other settings: -Dcached=true, and -Dstreams.NAME=VALUE for any of Kafka Streams'.
- * -Dfirst=N: the first N records fill its store, and are not measured.
+ * -Dfirst=N: the first N records fill its store, and are not measured. -Dloads=N: so many times RECORDS follow, each
+ * measured by itself, with a line of its own.
  */
 public class KafkaStreamsMerge {
   static final ObjectMapper MAPPER = new ObjectMapper();
@@ -64,14 +65,16 @@ public class KafkaStreamsMerge {
     streams.start();
 
     var system = (com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-    long first = Long.getLong("first", 0);
-    while (DONE.get() <= first) Thread.sleep(2);
-    long beganNs = System.nanoTime(), cpuNs = system.getProcessCpuTime();
-    while (DONE.get() < first + records) Thread.sleep(10);
-    System.out.printf(
-        "{\"seconds\": %.3f, \"cpu_s\": %.3f}%n",
-        (System.nanoTime() - beganNs) / 1e9, (system.getProcessCpuTime() - cpuNs) / 1e9);
-    System.out.flush();
+    long first = Long.getLong("first", 0), loads = Long.getLong("loads", 1);
+    for (long load = 0; load < loads; load++, first += records) {
+      while (DONE.get() <= first) Thread.sleep(2);
+      long beganNs = System.nanoTime(), cpuNs = system.getProcessCpuTime();
+      while (DONE.get() < first + records) Thread.sleep(10);
+      System.out.printf(
+          "{\"seconds\": %.3f, \"cpu_s\": %.3f}%n",
+          (System.nanoTime() - beganNs) / 1e9, (system.getProcessCpuTime() - cpuNs) / 1e9);
+      System.out.flush();
+    }
     while (System.in.read() >= 0) {}
     streams.close();
     System.exit(0);

@@ -11,7 +11,7 @@ import uuid
 import venv
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
@@ -24,11 +24,19 @@ from tests.programs.benchmarks.restore import streams_jars
 from tests.programs.benchmarks.throughput import PARTITIONS, TIMEOUT_S, Figure, Run, print_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 QUIX = "3.28.0"
 _QUIX_PART = 10
 """Quix Streams gets one record in so many: all of them would take most of the time."""
+
+
+class Rival(NamedTuple):
+    """A rival that runs."""
+
+    figure: Callable[[], Figure]
+    """Waits for its next figure."""
+    process_id: int
 
 
 def kafka_streams(directory: Path, guarantee: str = "exactly_once_v2", options: Sequence[str] = ()) -> Run | None:
@@ -98,6 +106,31 @@ def _run(
     directory: Path, order: Sequence[str], guarantee: str, part: int, bootstrap: str, name: str, count: int
 ) -> Figure:
     """Run a program on the topic `<name>.publish`, from the first record consumed until all are processed."""
+    with _rival(directory, order, guarantee, part, bootstrap, name, count) as rival:
+        return rival.figure()
+
+
+@contextlib.contextmanager
+def kafka_streams_loads(
+    directory: Path, bootstrap: str, name: str, first: int, loads: int, count: int
+) -> Iterator[Rival | None]:
+    """Run Kafka Streams, exactly once, on `<name>.publish`: records that fill its store, and loads measured one by one.
+
+    Yields:
+        None if there is no Java compiler.
+    """
+    if (order := _java_order(directory, "KafkaStreamsMerge", [f"-Dfirst={first}", f"-Dloads={loads}"])) is None:
+        yield None
+        return
+    with _rival(directory, order, "exactly_once_v2", 1, bootstrap, name, count) as rival:
+        yield rival
+
+
+@contextlib.contextmanager
+def _rival(
+    directory: Path, order: Sequence[str], guarantee: str, part: int, bootstrap: str, name: str, count: int
+) -> Iterator[Rival]:
+    """Run a program on the topic `<name>.publish`."""
     family, count = f"{name}_{uuid.uuid4().hex[:4]}", count // part
     admin = Admin({"bootstrap.servers": bootstrap})
     admin.create(family_specs(family, ["sow", "delta"], partitions=PARTITIONS))
@@ -105,11 +138,15 @@ def _run(
     topics = [f"{name}.publish", f"{family}.sow", f"{family}.delta"]
     order = [*order, bootstrap, *topics, guarantee, str(count), str(state)]
     with log.open("wb") as file, _program(order, file, bootstrap, admin, family, state) as process:
-        assert process.stdout is not None
-        if not (line := process.stdout.readline()):
-            raise SystemExit(f"a rival ended:\n{log.read_text()[-3000:]}")
-        result = json.loads(line)
-        return Figure(count / result["seconds"], result["cpu_s"] / count * 1e6)
+
+        def figure() -> Figure:
+            assert process.stdout is not None
+            if not (line := process.stdout.readline()):
+                raise SystemExit(f"a rival ended:\n{log.read_text()[-3000:]}")
+            result = json.loads(line)
+            return Figure(count / result["seconds"], result["cpu_s"] / count * 1e6)
+
+        yield Rival(figure, process.pid)
 
 
 def compiled(directory: Path, program: str) -> str | None:
