@@ -20,7 +20,7 @@ import uvicorn
 from processor.errors import SowstreamError, Stop
 from processor.gateway.application import REQUESTS_MAX, Application
 from processor.gateway.gateway import Gateway
-from processor.gateway.uvicorn_protocols import BURST_MAX, AbortableWebSocket, GuardedHttp
+from processor.gateway.uvicorn_protocols import BURST_MAX, AbortableWebSocket, GuardedHttp, Handshake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,6 +43,9 @@ _FULL_COLLECTION_FROM: Final = 1_000
 _OTHER_FILES: Final = 500
 """Files of views, of Kafka's clients and of the process itself."""
 _REVIVE_INTERVAL_S: Final = 1.0
+_ACCEPTED_MAX: Final = 100
+"""Connections that are accepted in one turn of the event loop."""
+_ACCEPT_AGAIN_S: Final = 1.0
 _GONE_IDLE_TIMEOUTS: Final = 2
 """A peer whose machine acknowledges nothing for so many `idle_timeout_s` is gone; a slow one is closed earlier."""
 
@@ -95,6 +98,50 @@ def _raise_file_limit(connections: int) -> None:
         log.warning("limits.connections needs more files than the system allows", allowed=soft, needed=needed)
 
 
+class GuardedServer(uvicorn.Server):
+    """uvicorn's server, whose connections count and have their time from the begin of a TLS handshake on."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, and accept connections."""
+        if self.config.ssl is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        for listening in sockets or ():
+            listening.setblocking(False)
+            self._listen(listening)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no more connections, and end."""
+        for listening in sockets or ():
+            asyncio.get_running_loop().remove_reader(listening)
+        await super().shutdown(sockets)
+
+    def _listen(self, listening: socket.socket) -> None:
+        if not self.should_exit:
+            asyncio.get_running_loop().add_reader(listening, self._accept, listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        assert self.config.ssl is not None
+        loop = asyncio.get_running_loop()
+        for _ in range(_ACCEPTED_MAX):
+            try:
+                connection, _address = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Most likely there are too many open files; the connections wait in the backlog.
+                log.error("no connection is accepted for a second", error=error.strerror)
+                loop.remove_reader(listening)
+                loop.call_later(_ACCEPT_AGAIN_S, self._listen, listening)
+                return
+            connection.setblocking(False)
+            Handshake(connection, self._protocol, self.config.ssl)
+
+    def _protocol(self) -> asyncio.Protocol:
+        return GuardedHttp(self.config, self.server_state, self.lifespan.state)
+
+
 async def serve(gateway: Gateway, listening: socket.socket, stop: asyncio.Event) -> None:
     """Serve until `stop` is set.
 
@@ -104,7 +151,7 @@ async def serve(gateway: Gateway, listening: socket.socket, stop: asyncio.Event)
         stop: ends it.
     """
     tls = gateway.settings.tls
-    server = uvicorn.Server(
+    server = GuardedServer(
         uvicorn.Config(
             Application(gateway),
             http=GuardedHttp,

@@ -131,6 +131,8 @@ class _Client:
             self._gateway.unidentified -= 1
         self._session.identity = identity
         self._session.allowance = self._allowance = allowance
+        if self._transport is not None:
+            self._transport.admit()
 
     async def _receive_frames(self) -> None:
         deadline_s = asyncio.get_running_loop().time() + LOGON_TIMEOUT_S
@@ -165,9 +167,9 @@ class _Client:
         for tree in trees:
             if session.is_closing:
                 return
+            # Others have their turn, and the client's next frames wait in its socket while it asks for too much.
+            await asyncio.sleep(0 if self._allowance is None else self._allowance.requests.wait_s())
             if self._allowance is not None:
-                # Others have their turn, and the client's next frames wait in its socket while it asks for too much.
-                await asyncio.sleep(self._allowance.requests.wait_s())
                 self._allowance.requests.take(1)
             try:
                 request = request_of(tree)
