@@ -84,6 +84,9 @@ class GatewayLimits(Section):
     connections: int = Field(default=10_000, ge=1)
     """WebSockets and Server-Sent Events at the same time; further ones are refused. A tenth of them may be without an
     identity yet. Health pages always answer."""
+    connections_per_identity: int | None = Field(default=None, ge=1)
+    """WebSockets, Server-Sent Events and other requests of one identity at the same time, where tokens are needed;
+    none: a quarter of `connections`."""
     subscriptions_per_connection: int = Field(default=100, ge=1, le=10_000)
     """Subscriptions of one connection."""
     message_bytes: int = Field(default=1024 * 1024, ge=1024, le=64 * 1024 * 1024)

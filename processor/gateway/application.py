@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from processor.errors import SowstreamError
 from processor.gateway.access.identity import is_own_name
-from processor.gateway.endpoints import Endpoints
+from processor.gateway.endpoints import PLACE, Endpoints
 from processor.gateway.gateway import Gateway
 from processor.gateway.problems import on_error, problem
 from processor.gateway.publishes import PublishEndpoint
@@ -102,6 +102,8 @@ class Application:
                 await self._http(scope, receive, send)
             finally:
                 self._requests -= 1
+                if PLACE in scope:
+                    scope[PLACE].give_back()
 
     def _is_own_name(self, scope: Scope) -> bool:
         """Return whether each header `Host` of a request is a name of this gateway."""

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 MIN_VERSION_TIMEOUT_S: Final = 5.0
 """Longest wait for the version of a record."""
+PLACE: Final = "sowstream.place"
+"""The key of a request's scope under which its end finds the share whose place it has."""
 _STATUS_S: Final = 2.0
 """Age up to which an answer about the installation is given again."""
 _CHUNK_MAX: Final = 500
@@ -294,7 +296,7 @@ class _EventStream(StreamingResponse):
 
 
 async def identity_of(gateway: Gateway, request: Request, endpoint: str | None = None) -> Identity:
-    """The identity that the token of a request proves, whose parameters are those of the endpoint.
+    """The identity that the token of a request proves, whose parameters are those of the endpoint; it has a place now.
 
     Args:
         gateway: the gateway.
@@ -308,7 +310,10 @@ async def identity_of(gateway: Gateway, request: Request, endpoint: str | None =
     """
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     identity = await gateway.verify(token.strip() if kind.lower() == "bearer" else None)
-    gateway.allowances.of(identity).requests.spend(1)
+    allowance = gateway.allowances.of(identity)
+    allowance.requests.spend(1)
+    allowance.places.take()
+    request.scope[PLACE] = allowance.places
     if endpoint is not None:
         check_parameters((name for name, _ in request.query_params.multi_items()), endpoint)
     return identity

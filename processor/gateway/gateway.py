@@ -115,8 +115,8 @@ class Gateway:
         """Publishes for clients."""
         self.memory: Final = MemoryKeeper()
         """Returns the memory of closed connections."""
-        self.allowances: Final = Allowances(self.limits)
-        """What each identity may ask for in a second."""
+        self.allowances: Final = Allowances(self.limits, is_anonymous=not self.authenticator.is_required)
+        """What each identity may have."""
         self.unidentified = 0
         """Open WebSockets without an identity."""
         self._verifying = BoundedExecutor("verifications", threads=_VERIFYING_THREADS, waiting_max=_VERIFYING_WAITING)
@@ -369,11 +369,12 @@ class Gateway:
         return True
 
     async def _watch_clients(self) -> None:
-        """Close clients that take nothing, and send the bookmarks of quiet subscriptions."""
+        """Close clients that take nothing, log refusals, and send the bookmarks of quiet subscriptions."""
         beat_s = time.monotonic()
         while True:
             await asyncio.sleep(_SLOW_CHECK_S)
             await self.memory.return_memory()
+            self.publishing.log_refusals()
             now_s = time.monotonic()
             for session in list(self.sessions):
                 if session.sending_since_s is not None and now_s - session.sending_since_s > self.limits.idle_timeout_s:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from processor.codec.json_value import to_json_line
@@ -109,6 +109,10 @@ _KEYS_WAITING_MAX: Final = 1_000
 """Idempotency keys that wait for their file."""
 _ACK_TIMEOUT_S: Final = 60.0
 _BODY_TIMEOUT_S: Final = 30.0
+_LINES_MAX: Final = 10_000
+"""Lines of a body."""
+_LINES_IN_TURN: Final = 100
+"""Lines of a body that are carried out before others have their turn: those that are refused wait for nothing."""
 _GZIP: Final = zlib.MAX_WBITS | 16
 
 _Answer: TypeAlias = dict[str, Any]
@@ -133,8 +137,13 @@ class PublishEndpoint:
             raise BadRequest("not_found", "there is no such endpoint")
         if not is_allowed(request.headers.get("origin"), request.headers.get("host"), gateway.settings.origins):
             raise BadRequest("not_entitled", "this origin may not publish")
-        rows = await self._rows(request, op)
-        gateway.allowances.of(identity).publishes.spend(len(rows))
+        allowance = gateway.allowances.of(identity)
+        allowance.bodies.take()
+        try:
+            rows = await self._rows(request, op)
+        finally:
+            allowance.bodies.give_back()
+        allowance.publishes.spend(len(rows))
         client = await self._client(request, identity, rows)
         answers: list[asyncio.Future[_Answer]] = []
         numbers = NumberOrder()
@@ -142,6 +151,8 @@ class PublishEndpoint:
             numbered = row if client is None else {**row, "sequence": number}
             fields = {"ack": "persisted", **numbered}
             answers.append(await self._send(identity, op, topic, fields, client or "http", numbers))
+            if number % _LINES_IN_TURN == 0:
+                await asyncio.sleep(0)
         if answers:
             await asyncio.wait(answers, timeout=_ACK_TIMEOUT_S)
         acks = [answer.result() if answer.done() else _MISSING for answer in answers]
@@ -200,7 +211,7 @@ class PublishEndpoint:
                     if size > size_max:
                         raise _too_large(size_max)
                     parts.append(part)
-        except TimeoutError:
+        except (TimeoutError, ClientDisconnect):
             raise BadRequest("too_slow", f"the body did not come within {_BODY_TIMEOUT_S:g} s") from None
         body = b"".join(parts)
         if encoding == "gzip":
@@ -229,13 +240,17 @@ class PublishEndpoint:
 
 def _lines(body: bytes) -> list[Value]:
     """The values of a body: lines of JSON, or one record."""
+    lines = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
     try:
-        return [read_json(line, f"line {number}") for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+        values = [read_json(line, f"line {number}") for number, line in lines[:_LINES_MAX]]
     except BadRequest as error:
         try:
             return [read_json(body, "the body")]
         except BadRequest:
             raise BadRequest("bad_request", f"neither a record nor lines of JSON: {error}") from None
+    if len(lines) > _LINES_MAX:
+        raise BadRequest("too_large", f"a body has at most {_LINES_MAX} lines; send several")
+    return values
 
 
 def _decompressed(body: bytes, size_max: int) -> bytes:

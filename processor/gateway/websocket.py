@@ -113,6 +113,8 @@ class _Client:
             gateway.sessions.discard(session)
             if self._allowance is None:
                 gateway.unidentified -= 1
+            else:
+                self._allowance.places.give_back()
             gateway.memory.note_closed()
             gateway.metrics.messages += session.sent
             session.end()
@@ -126,9 +128,13 @@ class _Client:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _identify(self, identity: Identity, allowance: Allowance) -> None:
-        """Take the identity of the client."""
-        if self._allowance is None:
-            self._gateway.unidentified -= 1
+        """Take the identity of the client, and a place of it. Raises a `BadRequest` if it has none left."""
+        if allowance is not self._allowance:
+            allowance.places.take()
+            if self._allowance is None:
+                self._gateway.unidentified -= 1
+            else:
+                self._allowance.places.give_back()
         self._session.identity = identity
         self._session.allowance = self._allowance = allowance
         if self._transport is not None:
@@ -249,6 +255,10 @@ class _Client:
             )
         try:
             identity = await gateway.verify(request.text("token"))
+            earlier = session.identity
+            if earlier is not None and earlier.user != identity.user:
+                raise BadRequest("bad_request", "the identity of a connection cannot change; connect again")
+            self._identify(identity, gateway.allowances.of(identity))
         except AccessDenied as error:
             gateway.metrics.refused_logons += 1
             session.refuse(request.id, "logon_failed", str(error))
@@ -258,12 +268,8 @@ class _Client:
         except BadRequest as error:
             session.refuse(request.id, error.reason, str(error))
             if session.identity is None:
-                session.close(TRY_AGAIN, "the token cannot be verified now")
+                session.close(TRY_AGAIN, "the logon cannot succeed now")
             return
-        earlier = session.identity
-        if earlier is not None and earlier.user != identity.user:
-            raise BadRequest("bad_request", "the identity of a connection cannot change; connect again")
-        self._identify(identity, gateway.allowances.of(identity))
         session.client = client or session.client or "browser"
         session.succeed(request.id, user=identity.user, message_bytes=gateway.limits.message_bytes)
         if earlier is not None and earlier.roles != identity.roles:

@@ -1,17 +1,21 @@
-"""The life of a session, and its end: renewed tokens, bookmarks of others, clients that take nothing, and the log."""
+"""The life of a session, and its end: renewed tokens, places, bookmarks of others, slow clients, and the log."""
 
 import contextlib
 import gc
 import json
 import socket
+import urllib.request
 import warnings
+from functools import partial
 
 import pytest
 import structlog
+from websockets.exceptions import ConnectionClosed
 
 from processor.errors import Stop
-from processor.gateway import server
-from tests.gateway.memory import TOKENS, MemoryWorld
+from processor.gateway import server, websocket
+from processor.gateway.access import allowances
+from tests.gateway.memory import TOKENS, Guarded, MemoryWorld
 from tests.gateway.running import RunningGateway
 from tests.programs.gateway.target import UPGRADE, masked
 from tests.waiting import until
@@ -168,3 +172,48 @@ def test_a_gateway_that_cannot_start_raises_and_leaves_no_socket():
     gateway._thread.join(60)
     assert isinstance(gateway.error, Stop)
     assert gateway.socket.fileno() == -1
+
+
+@pytest.mark.parametrize("limits", [{"connections": 8}, {"connections_per_identity": 2}])
+def test_an_identity_has_a_part_of_the_places(tmp_path, limits):
+    """A third connection of an identity that may have two is refused for now, over HTTP too; others are served."""
+    guarded = Guarded(tmp_path, limits=limits)
+    try:
+        bearer = {"Authorization": "Bearer t-ann"}
+        events = urllib.request.Request(
+            f"http://{guarded.world.gateway.address}/v1/topics/orders/subscribe", headers=bearer
+        )
+        with urllib.request.urlopen(events, timeout=60):
+            first = guarded.world.connect("t-ann")
+            third = guarded.world.connect()
+            answer = third.ask("logon", token="t-ann")
+            assert (answer["status"], answer["reason"]) == ("failure", "too_many")
+            with pytest.raises(ConnectionClosed):
+                third.ask("ping")
+            assert third.socket.close_code == websocket.TRY_AGAIN
+            status, _, body = guarded.world.gateway.get("/v1/topics", bearer)
+            assert (status, json.loads(body)["reason"]) == (429, "too_many")
+            guarded.world.connect("t-bob").close()
+            first.close()
+            until(lambda: guarded.world.gateway.get("/v1/topics", bearer)[0] == 200, "a place is free")
+            assert first.gateway.get("/v1/topics", bearer)[0] == 200
+    finally:
+        guarded.world.close()
+
+
+def test_bodies_of_an_identity_that_do_not_come_are_limited(tmp_path, monkeypatch):
+    """While as many bodies of an identity are awaited as may be, its next one gets 429, and another one's is taken."""
+    monkeypatch.setattr(allowances, "BODIES_MAX", 2)
+    guarded = Guarded(tmp_path)
+    head = b"POST /v1/topics/orders/publish HTTP/1.1\r\nAuthorization: Bearer t-ann\r\nContent-Length: 9\r\n\r\n"
+    try:
+        with contextlib.ExitStack() as held:
+            for _ in range(2):
+                client = socket.create_connection(("127.0.0.1", guarded.world.gateway.port), timeout=60)
+                held.enter_context(client).sendall(head)
+            publish = partial(guarded.world.gateway.get, "/v1/topics/orders/publish", data=b'{"id": 9, "desk": "x"}')
+            until(lambda: publish({"Authorization": "Bearer t-ann"})[0] == 429, "both bodies are awaited")
+            assert publish({"Authorization": "Bearer t-bob"})[0] == 200
+        until(lambda: publish({"Authorization": "Bearer t-ann"})[0] == 200, "both clients are gone")
+    finally:
+        guarded.world.close()

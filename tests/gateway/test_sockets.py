@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import gzip
 import http.client
+import itertools
 import json
 import socket
 import threading
 
 import pytest
+import structlog
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from processor.config.gateway import GatewayLimits
@@ -207,6 +209,34 @@ def test_publishes_over_http_are_limited_by_their_records(tmp_path):
         client.close()
     finally:
         guarded.world.close()
+
+
+def test_a_body_of_many_lines_gives_way_to_others(guarded):
+    """Of a body whose lines are all refused a hundred are taken in a turn; few log lines count them all."""
+    gateway, refused = guarded.world.gateway, []
+
+    async def watch():
+        while True:
+            refused.append(gateway.gateway.metrics.refused_publishes)
+            await asyncio.sleep(0)
+
+    watching = asyncio.run_coroutine_threadsafe(watch(), gateway._loop)
+    with structlog.testing.capture_logs() as lines:
+        bearer = {"Authorization": "Bearer t-eve"}
+        assert gateway.get("/v1/topics/orders/publish", bearer, b"1\n" * 2_000)[0] == 422
+        watching.cancel()
+        gateway.call(gateway.gateway.publishing.log_refusals)
+    assert max(after - before for before, after in itertools.pairwise(refused)) <= 100
+    logged = [line for line in lines if "refused" in line["event"]]
+    assert sum(line.get("count", 1) for line in logged) == refused[-1] == 2_000
+    assert len(logged) < 10
+
+
+def test_the_lines_of_a_body_are_limited(memory_world):
+    """A body of 10,001 lines gets 413, and publishes none; a record of as many lines is published."""
+    for body, status in ((b'{"id": 1}\n' * 10_001, 413), (b'{"id": 1, "n": [1' + b",\n1" * 10_001 + b"]}", 200)):
+        assert memory_world.gateway.get("/v1/topics/orders/publish", data=body)[0] == status
+    assert memory_world.feeds["orders"].versions == {b"1": 1}
 
 
 def test_an_allowance_grows_with_time_and_is_the_identitys():

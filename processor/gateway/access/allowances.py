@@ -1,4 +1,4 @@
-"""The budgets of one identity for each second: requests, records to publish, and filters to compile."""
+"""What one identity may have: in each second requests, records to publish and filters to compile, and places."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ COSTLY_FROM_STEPS: Final = 100
 """A subscription of less work is not costly, and does not count."""
 COSTLY_STEPS_MIN: Final = 500
 """A costly subscription counts as so much at least: its work may be far more on a record with long texts or arrays."""
+BODIES_MAX: Final = 100
+"""Bodies of one identity that are read at the same time: each may take half a minute, and has its place in memory."""
+_SHARE: Final = 4
+"""One identity may have one of so many places, unless the settings say another number."""
 IDENTITIES_MAX: Final = 10_000
 """Identities that are kept in mind; the one that has asked for nothing for longest begins again."""
 
@@ -58,12 +62,44 @@ class Budget:
         return 0.0 if self._left > 0 else (1 - self._left) / self._rate
 
 
+class Share:
+    """A number of places, of which each that is taken is given back."""
+
+    __slots__ = ("_max", "_taken", "_unit")
+
+    def __init__(self, count_max: int | None, unit: str) -> None:
+        self._max = count_max
+        self._unit = unit
+        self._taken = 0
+
+    def take(self) -> None:
+        """Take a place.
+
+        Raises:
+            BadRequest: `too_many`: none is left.
+        """
+        if self._max is not None and self._taken >= self._max:
+            raise BadRequest("too_many", f"{self._max} {self._unit} at the same time are the limit of an identity")
+        self._taken += 1
+
+    def give_back(self) -> None:
+        """Give a place back."""
+        self._taken -= 1
+
+
 class Allowance:
-    """The budgets of one identity, over all of its connections and requests."""
+    """The budgets and places of one identity, over all of its connections and requests."""
 
-    __slots__ = ("compiling", "live_steps", "publishes", "requests", "words")
+    __slots__ = ("bodies", "compiling", "live_steps", "places", "publishes", "requests", "words")
 
-    def __init__(self, limits: GatewayLimits, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: GatewayLimits, clock_s: Callable[[], float] = time.monotonic, *, is_anonymous: bool = False
+    ) -> None:
+        places = limits.connections_per_identity or max(1, limits.connections // _SHARE)
+        self.places: Final = Share(None if is_anonymous else places, "connections and requests")
+        """Connections, and requests under way."""
+        self.bodies: Final = Share(None if is_anonymous else BODIES_MAX, "bodies")
+        """Bodies that are read."""
         self.requests: Final = Budget(limits.requests_per_s, "requests", clock_s=clock_s)
         """Requests, each of an array one by one."""
         self.publishes: Final = Budget(limits.publishes_per_s, "records to publish", clock_s=clock_s)
@@ -102,8 +138,15 @@ def counted_steps(allowance: Allowance, steps: int, instead_of: int = 0) -> int:
 class Allowances:
     """The allowances of all identities. Event loop only."""
 
-    def __init__(self, limits: GatewayLimits) -> None:
+    def __init__(self, limits: GatewayLimits, *, is_anonymous: bool = False) -> None:
+        """Begin without identities.
+
+        Args:
+            limits: the limits of each.
+            is_anonymous: whether no token is needed: then all requests are of one identity, and places are not shared.
+        """
         self._limits = limits
+        self._is_anonymous = is_anonymous
         self._by_user: OrderedDict[str, Allowance] = OrderedDict()
 
     def of(self, identity: Identity) -> Allowance:
@@ -120,4 +163,4 @@ class Allowances:
 
     def one(self) -> Allowance:
         """A new allowance: of a WebSocket where no token is needed, so that nothing joins it with others."""
-        return Allowance(self._limits)
+        return Allowance(self._limits, is_anonymous=self._is_anonymous)

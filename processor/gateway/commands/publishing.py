@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,6 +52,7 @@ class Publishing:
         self._metrics = metrics
         self._client = Client("gateway", config)
         self._executor = BoundedExecutor("publishes", threads=_THREADS, waiting_max=_WAITING_MAX)
+        self._refusals: Counter[tuple[str, str, str | None]] = Counter()
         self._checked = CheckedCommands(config, feeds, rights, self._send_on_thread, self._note_refusal)
 
     async def publish(
@@ -126,6 +128,7 @@ class Publishing:
 
     def close(self) -> None:
         """Send what waits, and end the client."""
+        self.log_refusals()
         self._executor.close()
         try:
             self._client.close()
@@ -167,7 +170,18 @@ class Publishing:
 
     def _note_refusal(self, identity: Identity, op: str, topic: str) -> None:
         self._metrics.refused_publishes += 1
-        log.warning("a command was refused", user=identity.user, op=op, topic=topic)
+        # Not the name that a client gives to a topic that is not there: it may be as long as a frame, and say anything.
+        refusal = identity.user, op, topic if topic in self._feeds else None
+        self._refusals[refusal] += 1
+        if self._refusals[refusal] == 1:
+            log.warning("a command was refused", user=identity.user, op=op, topic=refusal[2])
+
+    def log_refusals(self) -> None:
+        """Log how many commands of a kind were refused since the last call, beyond the first: a body may have many."""
+        refusals, self._refusals = self._refusals, Counter()
+        for (user, op, topic), count in refusals.items():
+            if count > 1:
+                log.warning("further commands were refused", user=user, op=op, topic=topic, count=count - 1)
 
 
 def describe(error: Exception) -> tuple[str, str]:
