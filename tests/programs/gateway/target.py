@@ -40,7 +40,7 @@ def gateway_process(directory: Path, commands: Any) -> None:
         "tokens_file": directory / "tokens.yaml",
         "jwt": {"public_key_file": directory / "key.pem", "issuer": "us", "audience": "gateway"},
     }
-    limits = {"idle_timeout_s": IDLE_S, "connections": 20_000}
+    limits = {"idle_timeout_s": IDLE_S, "connections": 20_000, "connections_per_identity": 20_000}
     world = MemoryWorld(auth=auth, entitlements=directory / "entitlements.yaml", limits=limits)
     commands.send(world.gateway.port)
     feed = world.feeds["orders"]
