@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, field_validator, model
 
 from processor.config.section import IntervalS, KafkaTopics, Properties, Section, TopicName
 from processor.config.topic import EXPLICIT_KEY, TopicConfig
-from processor.values.pointer import names
+from processor.values.pointer import names, nested
 
 SPLIT: Final = "split"
 """The stage of a view that reads the records of one topic and sends the parts that matter to the next stage."""
@@ -102,11 +102,8 @@ class ViewConfig(Section):
     @field_validator("fields")
     @classmethod
     def _fields_are_pointers(cls, value: dict[str, str]) -> dict[str, str]:
-        paths = [*value]
-        for path in paths:
+        for path in value:
             _check_pointer("fields", path)
-            if outer := [other for other in paths if other != path and path.startswith(f"{other}/")]:
-                raise ValueError(f"fields: {path} lies inside {outer[0]}; remove one of the two")
         return value
 
     @model_validator(mode="after")
@@ -117,6 +114,8 @@ class ViewConfig(Section):
             raise ValueError("join and group_by in one view: make a view of the join, and a view with groups over it")
         if self.kind == "projection" and self.partitions is not None:
             raise ValueError("a projection has the partitions of its underlying; remove `partitions`")
+        if pair := nested(map(names, (*(self.group_by or {}).values(), *self.fields))):
+            raise ValueError(f"fields: {pair[0]} lies inside {pair[1]}; remove one of the two")
         if self.having is not None and self.group_by is None:
             raise ValueError("having is for views with `group_by`; use `filter`")
         if self.partial_aggregation and self.group_by is None:

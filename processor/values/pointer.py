@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from processor.errors import RecordRejected
@@ -75,6 +76,15 @@ def pointer_of(path: Iterable[str]) -> str:
     for name in path:
         pointer = child(pointer, name)
     return pointer
+
+
+def nested(paths: Iterable[tuple[str, ...]]) -> tuple[str, str] | None:
+    """The pointers of a path that lies inside another one, and of that; None: a record can have a value at each."""
+    # What lies inside a path comes right behind it.
+    for outer, inner in pairwise(sorted(paths)):
+        if len(inner) > len(outer) and inner[: len(outer)] == outer:
+            return pointer_of(inner), pointer_of(outer)
+    return None
 
 
 def find(value: Value, path: tuple[str, ...]) -> Value:

@@ -55,6 +55,8 @@ def test_projection_has_the_key_of_its_underlying() -> None:
         ({"orders": {"underlying": "people", "fields": FIELDS}}, "configured twice"),
         ({"v": {"underlying": "orders", "fields": {"n": "1"}}}, "write /n"),
         ({"v": {"underlying": "orders", "fields": {"/a": "1", "/a/b": "2"}}}, "/a/b lies inside /a"),
+        ({"v": {"underlying": "orders", "fields": {"/a/b": "1"}, "group_by": ["/a"]}}, "/a/b lies inside /a"),
+        ({"v": {"underlying": "orders", "fields": FIELDS, "group_by": ["/a/b", "/a"]}}, "/a/b lies inside /a"),
         ({"v": {"underlying": "orders", "fields": FIELDS, "having": "/n > 1"}}, "having is for views with"),
         (
             {

@@ -16,10 +16,11 @@ from processor.filter.compile import Compiler
 from processor.filter.evaluation import NO_METADATA, Evaluate, RecordMetadata
 from processor.filter.filter import Filter, compile_filter
 from processor.filter.functions import function_names
+from processor.filter.limits import DEPTH_MAX
 from processor.filter.parse import parse, syntax_error
 from processor.filter.syntax_tree import JOINED_MARK, Call, Node, Path, Scalar, children
 from processor.record import Value
-from processor.values.pointer import names
+from processor.values.pointer import names, nested
 
 _RESULT: Final = "\1result"
 """The member of the record over which the rest of a field's expression is computed: aggregates and grouping values."""
@@ -120,6 +121,8 @@ class AggregateDefinition:
         """True if a contribution needs the metadata of its record; if not, none need be made."""
         self._key_paths = [_names(pointer) for pointer in group_by.values()]
         self._fields = [self._field(pointer, text) for pointer, text in fields.items()]
+        if pair := nested([*self._key_paths, *(field.path for field in self._fields)]):
+            raise ConfigurationError(f"{pair[0]} lies inside {pair[1]}; remove one of the two")
         self._having = None if having is None else _having(having)
         self.aggregates = tuple(self._aggregates)
         """The calls of aggregate functions; equal ones are one."""
@@ -313,7 +316,7 @@ def compile_aggregates(
 
     Raises:
         FilterError: an expression cannot be compiled; the message shows the place.
-        ConfigurationError: a pointer leads nowhere, or a field is there twice.
+        ConfigurationError: a pointer leads nowhere, or a field is there twice, or lies inside another one.
     """
     return AggregateDefinition(group_by, fields, having)
 
@@ -337,6 +340,8 @@ def _names(pointer: str) -> tuple[str, ...]:
         raise ConfigurationError(str(error)) from None
     if not path:
         raise ConfigurationError("a field has a name, such as /total")
+    if len(path) > DEPTH_MAX:
+        raise ConfigurationError(f"{pointer[:100]}… has {len(path)} names, a field at most {DEPTH_MAX}")
     return path
 
 

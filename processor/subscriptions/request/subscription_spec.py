@@ -10,6 +10,7 @@ from processor.codec import load_codec
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from processor.filter.aggregate import compile_aggregates
+from processor.filter.value import PATH, read_path
 from processor.merge import KeyFields
 from processor.subscriptions.request.filter_index import path_slots
 from processor.subscriptions.request.record_order import SortOrder
@@ -17,6 +18,7 @@ from processor.subscriptions.request.subscribe_options import split
 from processor.subscriptions.request.subscribed_topic import Topic
 from processor.subscriptions.request.subscriber_message import MessageBuilder
 from processor.subscriptions.request.top_n import FAR
+from processor.values.pointer import pointer_of
 
 if TYPE_CHECKING:
     from processor.filter.aggregate import Contribution
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from processor.subscriptions.request.subscribe_options import Options
 
 
-_AS: Final = re.compile(r"(.+)\sAS\s++(/\S+)", re.IGNORECASE | re.DOTALL)
+_AS: Final = re.compile(rf"(.+)\sAS\s++(?:({PATH})|(/\S+))", re.IGNORECASE | re.DOTALL)
+"""A field of a projection: its expression, and its name as a path of a filter, or else as a JSON Pointer."""
 
 
 class GroupingSpec:
@@ -49,16 +52,20 @@ class GroupingSpec:
         Raises:
             ConfigurationError: the projection cannot be used, with the place in it.
         """
-        fields = {}
+        if not topic.codec.can_delta:
+            raise ConfigurationError(f"option 'projection': the records of {topic.name} have no fields")
+        fields: dict[str, str] = {}
         for item in split(options.projection or ""):
-            match = _AS.fullmatch(item.text.strip())
+            match = _AS.fullmatch(item.text)
             if match is None:
-                raise ConfigurationError(
-                    f"option 'projection': {item.text.strip()!r} has no name; write SUM(/qty) AS /qty"
-                )
-            fields[match[2]] = match[1].rstrip()
+                raise ConfigurationError(f"option 'projection': {item.text!r} has no name; write SUM(/qty) AS /qty")
+            name = match[3] if match[2] is None else _pointer("projection", match[2])
+            if name in fields:
+                raise ConfigurationError(f"option 'projection': two fields have the name {name}")
+            fields[name] = match[1].rstrip()
+        group_by = {pointer: pointer for pointer in (_pointer("grouping", path) for path in options.grouping)}
         try:
-            self.definition: Final = compile_aggregates({path: path for path in options.grouping}, fields)
+            self.definition: Final = compile_aggregates(group_by, fields)
         except ConfigurationError as error:
             raise ConfigurationError(f"option 'projection': {error}") from None
         self.text: Final = f"{','.join(options.grouping)}\0{options.projection}"
@@ -69,7 +76,7 @@ class GroupingSpec:
         """Selects the records that count; None: all."""
         self.entitlement: Final = entitlement
         """The fields that count; None: all."""
-        self.topic: Final = Topic(topic.name, load_codec("json"), KeyFields(tuple(options.grouping)))
+        self.topic: Final = Topic(topic.name, load_codec("json"), KeyFields(self.definition.key))
         """The topic of the rows, under the name of the records' topic."""
 
     def contribution(self, record: Record, partition: int, visible: Value) -> Contribution:
@@ -90,6 +97,18 @@ class GroupingSpec:
         if self.entitlement is not None:
             metadata = self.entitlement.visible_metadata(metadata)
         return self.definition.contribution(visible, place, metadata)
+
+
+def _pointer(option: str, path: str) -> str:
+    """The JSON Pointer of a path that is written as in filters.
+
+    Raises:
+        ConfigurationError: it leads into an array.
+    """
+    parts = read_path(path)
+    if any(isinstance(part, int) for part in parts):
+        raise ConfigurationError(f"option {option!r}: {path!r:.100} leads to one element of an array; name a member")
+    return pointer_of(map(str, parts))
 
 
 class SubscriptionSpec:
