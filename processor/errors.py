@@ -19,6 +19,7 @@ SowstreamError
     ├── BrokerUnavailable     Kafka did not answer in time
     ├── TopicFenced           Spark merges this topic, or its records are being copied: its workers wait
     ├── SubscriberTooSlow     a subscriber took no messages, and forbade conflation; others go on
+    ├── SubscriptionFailed    an error that is not of this project ended a subscription; others go on, the log has it
     ├── GroupsLost            a value of a large group is not known any more: begin with a snapshot
     ├── TopicMoved            another topic has taken the place of the one that is read: read that one
     ├── PositionLost          the next record of a reader is not in Kafka any more: begin with a snapshot
@@ -191,6 +192,10 @@ class TopicFenced(Stop):
 
 class SubscriberTooSlow(Stop):
     """A subscriber did not take its messages, and forbade conflation: its subscription has ended."""
+
+
+class SubscriptionFailed(Stop):
+    """An error that is not of this project has ended a subscription; the log has it, as it may show records."""
 
 
 class PositionLost(Stop):

@@ -218,9 +218,10 @@ class Engine:
         for group in groups:
             try:
                 was, now = update.matches(group.filter)
-            except SowstreamError as error:
+            except Exception as error:  # noqa: BLE001 - Whatever it is, the others go on.
+                failure = self.topic.failure(error)
                 for subscription, connection in list(group.members.items()):
-                    self._fail(subscription, connection, error)
+                    self._fail(subscription, connection, failure)
                 continue
             if not was and not now and not group.moves_by_itself:
                 continue
@@ -239,11 +240,11 @@ class Engine:
             assert isinstance(focus, TopNFocus)
             try:
                 focus.place(update, now=now)
-            except SowstreamError as error:
-                places = focus.window.places
+            except Exception as error:  # noqa: BLE001 - As above.
+                places, failure = focus.window.places, self.topic.failure(error)
                 for member, connection in list(group.members.items()):
                     if member.window is not None and member.window.places is places:
-                        self._fail(member, connection, error)
+                        self._fail(member, connection, failure)
 
     def _fail(self, subscription: EngineSubscription, connection: Connection, error: SowstreamError) -> None:
         """End a subscription with an error; the order of its window missed an update."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from processor.errors import ConfigurationError, SowstreamError
+from processor.errors import ConfigurationError
 from processor.subscriptions.engine_subscription import EngineSubscription, too_slow
 from processor.subscriptions.focus import focus_of
 from processor.subscriptions.message_queue import Addressed, MessageQueue, QueuedEnd, QueuedSnapshot
@@ -318,7 +318,8 @@ class Connection:
                     raise too_slow(subscription, self.queue_max)
                 else:
                     self._send(subscription, change.update, message)
-        except SowstreamError as error:
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the others go on.
+            unshared[:] = [one for one in unshared if one.subscription is not subscription]
             self.fail(subscription, error)
         return is_first and bool(unshared)
 
@@ -335,8 +336,13 @@ class Connection:
         """Queue the messages of the update in hand, which all subscriptions have seen."""
         unshared, self._unshared = self._unshared, []
         size = len(unshared[0].update.new.value or b"")
-        for message in self._sharing.messages(unshared):
-            self._queue.append(message, size)
+        try:
+            for message in self._sharing.messages(unshared):
+                self._queue.append(message, size)
+        except Exception as error:  # noqa: BLE001 - Whatever it is, other connections go on.
+            failure = unshared[0].subscription.topic.failure(error)
+            for subscription in dict.fromkeys(one.subscription for one in unshared):
+                self.fail(subscription, failure)
 
     def release_due(self, subscription: EngineSubscription, now_ms: int) -> None:
         """Queue the held updates of a subscription that are due, as far as there is room."""
@@ -345,10 +351,10 @@ class Connection:
                 return
         self._schedule(subscription)
 
-    def fail(self, subscription: EngineSubscription, error: SowstreamError) -> None:
+    def fail(self, subscription: EngineSubscription, error: Exception) -> None:
         """End a subscription with an error, which `take` raises behind the messages before it."""
         self._remove(subscription)
-        self._queue.append(QueuedEnd(subscription, error))
+        self._queue.append(QueuedEnd(subscription, subscription.topic.failure(error)))
 
     def _schedule(self, subscription: EngineSubscription) -> None:
         """Let a subscription that holds updates send them later: at a time, or when there is room."""
@@ -392,10 +398,10 @@ class Connection:
                 if message is PAUSE_MESSAGE:
                     return False
                 taken.append(message)
-        except SowstreamError as error:
+        except Exception as error:  # noqa: BLE001 - As in `deliver`.
             self._remove(subscription)
             self._drop_messages(subscription)  # They are updates of records that the subscriber does not have.
-            self._queue.put_first(QueuedEnd(subscription, error))
+            self._queue.put_first(QueuedEnd(subscription, subscription.topic.failure(error)))
             return True
         if len(taken) - before < room:
             self._queue.pop()
@@ -419,7 +425,7 @@ class Connection:
         """Queue the held update of one key; False if that ended the subscription."""
         try:
             message = subscription.release()
-        except SowstreamError as error:
+        except Exception as error:  # noqa: BLE001 - As in `deliver`.
             self.fail(subscription, error)
             return False
         if message is not None:

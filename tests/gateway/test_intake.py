@@ -9,10 +9,13 @@ from types import SimpleNamespace
 import pytest
 
 from processor.gateway.feeds.intake import PART_MAX, Intake
+from processor.gateway.feeds.kafka_feed import KafkaFeed
 from processor.gateway.sessions import host
 from processor.gateway.sessions.host import Slices, complete_behind
+from processor.subscriptions import Engine, MemoryRecords
 from processor.subscriptions.records import shared_orders
 from processor.subscriptions.request.turn import TURN_S
+from tests.subscriptions.desk import ORDERS, Desk
 from tests.subscriptions.test_order_build import World, short_build, spec
 
 
@@ -63,6 +66,30 @@ def test_cheap_updates_are_given_in_large_parts_and_a_failure_ends_nothing():
     asyncio.run(run())
     assert sum(parts) == 20 * PART_MAX + 1
     assert max(parts) == PART_MAX
+
+
+class _Broken(MemoryRecords):
+    """A view with a fault of the program."""
+
+    def get_many(self, keys, partition=None):
+        """Raise."""
+        raise KeyError("a fault")
+
+
+@pytest.mark.parametrize("call", ["take", "advance"])
+def test_an_engine_that_fails_is_not_used_any_more(tmp_path, monkeypatch, call):
+    """After any error of its engine a feed is not ready, and begins again: the engine has missed records."""
+    feed = KafkaFeed(ORDERS, {}, "orders.sow", group="g", directory=tmp_path, history_bytes=1_000)
+    feed.engine = engine = Engine(ORDERS, _Broken() if call == "take" else MemoryRecords())
+    Desk.subscribe(SimpleNamespace(topic=ORDERS, subscriber=engine.connect(), connection_of={}), "subscribe", sub_id="a")
+    if call == "take":
+        feed._take(0, [Desk().record(1, b'{"id":1}')])
+    else:
+        monkeypatch.setattr(engine, "advance", {}.popitem)
+        feed.punctuate(0)
+    assert not feed.is_ready
+    assert feed._broken.is_set()
+    assert feed.updates == 0
 
 
 def test_many_small_batches_have_one_turn_in_a_round():

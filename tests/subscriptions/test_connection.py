@@ -2,8 +2,9 @@
 
 import pytest
 
-from processor.errors import ConfigurationError, RecordRejected, Stop, SubscriberTooSlow
+from processor.errors import ConfigurationError, RecordRejected, Stop, SubscriberTooSlow, SubscriptionFailed
 from processor.subscriptions import MemoryRecords, SubscriptionSpec, parse_options
+from processor.subscriptions.request.update import Update
 from tests.subscriptions.desk import CALLS, Desk
 
 
@@ -426,6 +427,74 @@ def test_a_failing_release_ends_only_its_subscription(monkeypatch, pace):
     desk.put(1, n=1)
     desk.pass_ms(100)
     assert desk.take_messages() == ["publish {id:1,n:1} @b"]
+
+
+@pytest.mark.parametrize(
+    ("options", "part", "call"),
+    [
+        (None, None, "matches"),
+        (None, "", "changes"),
+        (None, "builder", "full"),
+        ("top_n=3", "focus", "place"),
+        ("projection=[COUNT(*) AS /n]", "grouping", "write"),
+        ("conflation=auto", "", "release"),
+        ("conflation=100ms", "", "release"),
+    ],
+)
+def test_an_internal_error_ends_only_its_subscription(monkeypatch, caplog, options, part, call):
+    """An error that is not of this project ends its subscription, and is in the log; others get the same update."""
+    desk = Desk()
+    failing = desk.subscribe("subscribe", "/n > 0", options, sub_id="a")
+    desk.subscribe("subscribe", "/n >= 1", "conflation=100ms", sub_id="b")
+    other = desk.engine.connect()
+    for sub_id in "cd":
+        desk.subscribe("subscribe", sub_id=sub_id, connection=other)
+
+    def fail(*_, **__):
+        raise KeyError("a value of a record")
+
+    if part is None:
+        matches = Update.matches
+        monkeypatch.setattr(Update, call, lambda *of: (fail if of[1] is failing.filter else matches)(*of))
+    else:
+        monkeypatch.setattr(getattr(failing, part) if part else failing, call, fail)
+    desk.put(1, n=1)
+    desk.pass_ms(100)
+    messages, errors = [], []
+    while desk.subscriber.has_waiting:
+        try:
+            messages += desk.take_messages()
+        except SubscriptionFailed as error:
+            errors.append(str(error))
+    assert errors == ["orders: an internal error, KeyError; the log has the details"]
+    assert "a value of a record" in caplog.text
+    assert messages == ["publish {id:1,n:1} @b"]
+    desk.put(1, n=2)
+    assert desk.take_messages(other) == ["publish {id:1,n:1} @c,d", "publish {id:1,n:2} @c,d"]
+
+
+def test_a_message_for_several_that_cannot_be_made_ends_these(desk, monkeypatch):
+    """A message that a connection's subscriptions share ends these if it fails; other connections get the update."""
+    others = [desk.engine.connect() for _ in range(2)]
+    for connection in (others[0], desk.subscriber, others[1]):
+        for sub_id, select in (("a", "-/,+/qty"), ("b", "-/,+/note")):
+            desk.subscribe("subscribe", None, f"select=[{select}]", sub_id=sub_id, connection=connection)
+    united, calls = desk.engine._sharing._message, []
+
+    def fail_second(group):
+        calls.append(group)
+        if len(calls) == 2:
+            raise TypeError("no")
+        return united(group)
+
+    monkeypatch.setattr(desk.engine._sharing, "_message", fail_second)
+    desk.put(1, qty=21, note="y")
+    for _ in "ab":
+        with pytest.raises(SubscriptionFailed):
+            desk.take_messages()
+    assert not desk.subscriber.has_waiting
+    for connection in others:
+        assert desk.take_messages(connection) == ["publish {id:1,note:y,qty:21} @a,b"]
 
 
 def test_a_subscriber_too_slow_in_its_snapshot_gets_the_error_after_it(desk):

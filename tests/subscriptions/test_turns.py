@@ -8,7 +8,7 @@ import random
 import pytest
 
 from processor.codec import load_codec
-from processor.errors import ConfigurationError, GroupsLost
+from processor.errors import ConfigurationError, GroupsLost, Stop
 from processor.filter import compile_filter
 from processor.filter.aggregate import extremes
 from processor.merge import KeyFields
@@ -245,6 +245,24 @@ def test_a_large_group_that_has_lost_its_least_value_begins_again(monkeypatch):
         world.write(key, px=100 + key)
     with pytest.raises(GroupsLost):
         holder.take_all(changes=0)
+
+
+def test_groups_that_cannot_be_built_are_refused_to_all_that_wait_for_them():
+    """A build with an unreadable record fails for each of its users, whether it was read or came as an update."""
+    for is_update in (False, True):
+        world = World(1)
+        asked = spec(None, OPTIONS["groups"])
+        bad = [Record(b"bad", b"{", [("version", b"1")], world.offset, 1)]
+        if not is_update:
+            world.engine.take(0, bad, 0)
+        builds = [world.engine.prepare(asked) for _ in range(2)]
+        if is_update:
+            world.engine.take(0, bad, 0)
+        for build in builds:
+            with pytest.raises(Stop, match="is not what a worker writes"):
+                while not build.is_ready(0):
+                    build.advance()
+        assert world.engine.prepare(asked) not in builds
 
 
 def test_a_resumed_subscription_holds_the_answer_of_its_query():

@@ -169,10 +169,13 @@ class KafkaFeed:
         """Send conflated updates that are due, and let the view on disk follow."""
         if self.engine is None:
             return
-        due_ms = self.engine.due_ms
-        if due_ms is not None and due_ms <= now_ms:
-            self.engine.punctuate(now_ms)
-        self.engine.advance()
+        try:
+            due_ms = self.engine.due_ms
+            if due_ms is not None and due_ms <= now_ms:
+                self.engine.punctuate(now_ms)
+            self.engine.advance()
+        except Exception as error:  # noqa: BLE001 - As in `_take`.
+            self._break(error)
         now_s = time.monotonic()
         if self._view is not None and now_s - self._written_s > _WRITE_INTERVAL_S:
             self._written_s = now_s
@@ -360,13 +363,18 @@ class KafkaFeed:
             return
         try:
             self.engine.take(partition, records, _now_ms())
-        except SowstreamError as error:
-            log.warning("the view failed; the feed begins again", topic=self.topic.name, error=str(error))
-            self._broken.set()
-            self._end(wipes=isinstance(error, StateDamaged))
+        except Exception as error:  # noqa: BLE001 - No subscription has the rest of the records: all begin again.
+            self._break(error)
             return
         self.updates += len(records)
         self.last_update_ms = records[-1].timestamp_ms
+
+    def _break(self, error: Exception) -> None:
+        """Close the view, and let the thread begin again."""
+        cause = None if isinstance(error, SowstreamError) else error
+        log.warning("the view failed; the feed begins again", topic=self.topic.name, error=str(error), exc_info=cause)
+        self._broken.set()
+        self._end(wipes=isinstance(error, StateDamaged))
 
 
 def _ignore(_feed: KafkaFeed) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from processor.errors import BrokerUnavailable, ConfigurationError, FilterError, TopicMoved
+from processor.errors import BrokerUnavailable, ConfigurationError, FilterError, SubscriptionFailed, TopicMoved
 from processor.filter import compile_work
 from processor.filter.limits import CHARACTERS_MAX, TOKENS_MAX
 from processor.gateway.access.requests import BadRequest, arguments_of
@@ -105,6 +105,8 @@ def reason_of(error: Exception) -> str:
         return "moved"
     if isinstance(error, BrokerUnavailable):
         return "unavailable"  # The client asks again.
+    if isinstance(error, SubscriptionFailed):
+        return "internal"
     if isinstance(error, ConfigurationError):
         return "bad_request"
     return type(error).__name__

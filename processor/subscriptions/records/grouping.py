@@ -117,8 +117,8 @@ class Grouping:
             self._taken = update
             try:
                 self._outcome = tuple(self._take(update, now=now))
-            except SowstreamError as error:
-                self._outcome = error
+            except Exception as error:  # noqa: BLE001 - It ends all subscriptions that share the groups.
+                self._outcome = self.topic.failure(error)
         if isinstance(self._outcome, SowstreamError):
             raise self._outcome
         return self._outcome
@@ -241,9 +241,14 @@ class GroupingBuild:
         self._unwritten: dict[bytes, None] = {}
         self._error: SowstreamError | None = None
 
+    @property
+    def has_failed(self) -> bool:
+        """True if it cannot be completed, or missed an update."""
+        return self._error is not None
+
     def is_ready(self, depth: int) -> bool:  # noqa: ARG002 - Rows have no order yet.
         """Return whether all groups are there."""
-        return self._is_scanned and not self._updated and not self._unwritten
+        return self._is_scanned and not self._updated and not self._unwritten and self._error is None
 
     def advance(self) -> bool:
         """Go on for one turn; returns whether all groups are there.
@@ -255,13 +260,17 @@ class GroupingBuild:
             raise self._error
         grouping, turn = self.grouping, self._turn
         turn.begin()
-        while not turn.is_over and not self.is_ready(0):
-            if not self._is_scanned:
-                self._scan()
-            elif self._updated:
-                self._unwritten.update(dict.fromkeys(grouping.change(*self._updated.popitem())))
-            else:
-                grouping.write(self._unwritten.popitem()[0], 0)
+        try:
+            while not turn.is_over and not self.is_ready(0):
+                if not self._is_scanned:
+                    self._scan()
+                elif self._updated:
+                    self._unwritten.update(dict.fromkeys(grouping.change(*self._updated.popitem())))
+                else:
+                    grouping.write(self._unwritten.popitem()[0], 0)
+        except Exception as error:
+            self._error = grouping.topic.failure(error)  # Others may wait for the same groups.
+            raise
         return self.is_ready(0)
 
     def changed(self, update: Update) -> None:
@@ -271,8 +280,8 @@ class GroupingBuild:
         try:
             _, now = update.matches(self._filter)
             self._updated[update.key] = update.contribution(self._spec) if now else None
-        except SowstreamError as error:
-            self._error = error
+        except Exception as error:  # noqa: BLE001 - It ends the subscriptions that wait for the groups.
+            self._error = self.grouping.topic.failure(error)
 
     def _scan(self) -> None:
         """Take the records up to the end of the turn."""
@@ -305,7 +314,7 @@ class SharedGroupings:
         if current.turn is None or (running is not None and running.subscriptions):
             return None
         build = self._builds.get(name)
-        if build is None:
+        if build is None or build.has_failed:
             build = self._builds[name] = GroupingBuild(spec, current)
         build.users += 1
         return build

@@ -162,8 +162,8 @@ class OrderBuild:
                 self._catch_up(records_max or SLICE_RECORDS)
             else:
                 self._sort((records_max or SLICE_RECORDS) * _SORTED_PER_RECORD)
-        except SowstreamError as error:
-            self._error = error
+        except Exception as error:
+            self._error = self._topic.failure(error)
             raise
         return self.is_done
 
@@ -221,8 +221,8 @@ class OrderBuild:
             sort_key = self._sort_key(key, update.new_value, update.new) if now else None
             if self._kept is not None:
                 self._keep(key, update.new if now else None)
-        except SowstreamError as error:
-            self._error = error
+        except Exception as error:  # noqa: BLE001 - It ends the windows that wait for the order.
+            self._error = self._topic.failure(error)
             return
         if self._is_scanned and key not in self._updated:
             self._place(key, sort_key)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
-from processor.errors import RecordRejected, Stop
+from processor.errors import RecordRejected, SowstreamError, Stop, SubscriptionFailed
 from processor.filter import RecordMetadata
 from processor.filter.filter import metadata_of
 from processor.record import Record
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from processor.merge import KeyFields
     from processor.record import Value
 
+
+log = logging.getLogger("sowstream.subscriptions")
 
 ParsedRecord: TypeAlias = "tuple[Record, Value]"
 """A record with its parsed value."""
@@ -71,6 +74,13 @@ class Topic(NamedTuple):
         place = f"offset {record.offset}" if partition is None else f"partition {partition}, offset {record.offset}"
         what = f"{place} of its SOW topic, key {key_text(record)!r:.100},"
         return Stop(f"{self.name}: {what} is not what a worker writes: {error}")
+
+    def failure(self, error: Exception) -> SowstreamError:
+        """The error that a subscriber gets for one that ends its subscription; another project's goes to the log."""
+        if isinstance(error, SowstreamError):
+            return error
+        log.error("a subscription to %s failed", self.name, exc_info=error)
+        return SubscriptionFailed(f"{self.name}: an internal error, {type(error).__name__}; the log has the details")
 
     def metadata_of(self, record: Record) -> RecordMetadata:
         """The metadata of a record that a filter may use besides its fields."""
