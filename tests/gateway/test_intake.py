@@ -81,7 +81,9 @@ def test_an_engine_that_fails_is_not_used_any_more(tmp_path, monkeypatch, call):
     """After any error of its engine a feed is not ready, and begins again: the engine has missed records."""
     feed = KafkaFeed(ORDERS, {}, "orders.sow", group="g", directory=tmp_path, history_bytes=1_000)
     feed.engine = engine = Engine(ORDERS, _Broken() if call == "take" else MemoryRecords())
-    Desk.subscribe(SimpleNamespace(topic=ORDERS, subscriber=engine.connect(), connection_of={}), "subscribe", sub_id="a")
+    Desk.subscribe(
+        SimpleNamespace(topic=ORDERS, subscriber=engine.connect(), connection_of={}), "subscribe", sub_id="a"
+    )
     if call == "take":
         feed._take(0, [Desk().record(1, b'{"id":1}')])
     else:

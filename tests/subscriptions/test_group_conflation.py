@@ -407,6 +407,23 @@ def test_paths_of_groups_are_written_as_in_filters() -> None:
     ]
 
 
+@pytest.mark.parametrize("values", [(9, 1), ("new", 5), (True, "new")])
+@pytest.mark.parametrize("loaded", range(3))
+def test_first_and_last_do_not_depend_on_the_beginning(values: tuple[Any, Any], loaded: int) -> None:
+    """Records of two partitions with one time and one offset have an order, whether they were there or came later."""
+    engine = Engine(Topic("orders", load_codec("json"), KeyFields(("/id",))), MemoryRecords())
+    records = [order(7, f"k{at}", {"w": value}) for at, value in enumerate(values)]
+    desk = engine.connect()
+    for partition, record in enumerate(records[:loaded]):
+        engine.load(partition, [record])
+    asked = spec("projection=[FIRST(/w) AS /first, LAST(/w) AS /last]", delta=False, filter=None)
+    desk.subscribe(asked)
+    for partition, record in enumerate(records[loaded:], loaded):
+        engine.take(partition, [record], 0)
+    data = [message.data for message in desk.take(9) if message.data is not None]
+    assert data[-1] == dict(zip(("first", "last"), values, strict=True))
+
+
 @pytest.mark.parametrize("call", ["subscribe", "delta_subscribe"])
 def test_a_group_that_was_never_received_goes_out_of_focus_silently(call):
     """Without a snapshot, the end of a group of before makes no message; versions grow over a group's end."""

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from processor.errors import ConfigurationError, FilterError
 from processor.filter.aggregate.columns import Column, column_of, column_of_path, plain
-from processor.filter.aggregate.group import COMBINED, FUNCTIONS, Aggregate, CombinedGroup, Contribution, Group
+from processor.filter.aggregate.group import COMBINED, FUNCTIONS, Aggregate, CombinedGroup, Contribution, Group, Place
 from processor.filter.compile import Compiler
 from processor.filter.evaluation import NO_METADATA, Evaluate, RecordMetadata
 from processor.filter.filter import Filter, compile_filter
@@ -167,14 +167,12 @@ class AggregateDefinition:
         aggregates = [*self._aggregates, None]  # As the results of a row, with the grouping value at the end.
         return [(path[0], aggregates[result or 0]) for path, result in zip(paths, results, strict=True)]
 
-    def contribution(
-        self, record: Value, place: tuple[int, int, int], metadata: RecordMetadata = NO_METADATA
-    ) -> Contribution:
+    def contribution(self, record: Value, place: Place, metadata: RecordMetadata = NO_METADATA) -> Contribution:
         """Return the part of a record that its group needs.
 
         Args:
             record: the record, parsed.
-            place: its timestamp in milliseconds, partition and offset.
+            place: its place among the members.
             metadata: its metadata.
 
         Raises:
@@ -186,7 +184,7 @@ class AggregateDefinition:
     def contributions(
         self,
         records: Sequence[Value],
-        places: Sequence[tuple[int, int, int]],
+        places: Sequence[Place],
         metadata: Sequence[RecordMetadata] | None = None,
     ) -> list[Contribution]:
         """Return the contributions of many records; arguments and errors as `contribution`.

@@ -55,11 +55,16 @@ class Aggregate:
     """The place of its argument in a contribution; -1 for `COUNT(*)`."""
 
 
+Place: TypeAlias = tuple[int, int, int | bytes]
+"""The timestamp of a record in milliseconds, its partition and offset; where partitions are not known, its timestamp,
+offset and key. No other member has the same."""
+
+
 class Contribution(NamedTuple):
     """The part of a record that its group needs."""
 
-    place: tuple[int, int, int]
-    """Timestamp in milliseconds, partition and offset of the record, by which `FIRST` and `LAST` order the members."""
+    place: Place
+    """The place of the record, by which `FIRST` and `LAST` order the members."""
     group: tuple[Scalar, ...]
     """The values of the grouping fields."""
     arguments: tuple[Value, ...]
@@ -155,7 +160,7 @@ class Group:
         """The argument and the kind of each value of `partial` behind the members, for functions that combine."""
         return [(argument, state.kind) for argument, state in self._states]
 
-    def partial(self, place: tuple[int, int, int]) -> Contribution:
+    def partial(self, place: Place) -> Contribution:
         """Return the aggregates of these members as one contribution to a `CombinedGroup`.
 
         Args:
@@ -245,7 +250,7 @@ class _State(ABC):
     """Its name in `Group.states`; empty: it has no partial aggregate."""
 
     @abstractmethod
-    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:
+    def change(self, value: Value, place: Place, times: int) -> None:
         """Add a value that is not NULL; `times` -1 removes it."""
 
     def partial(self) -> Value:
@@ -262,7 +267,7 @@ class _State(ABC):
             self.combine(new, 1)
             self.combine(old, -1)
 
-    def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
+    def replace(self, old: Value, old_place: Place, new: Value, place: Place) -> None:
         """Remove a value, and add another one; neither is NULL."""
         if type(old) is not type(new) or old != new or not new:  # Of equal doubles, 0.0 and -0.0 are written apart.
             self.change(old, old_place, -1)
@@ -297,13 +302,13 @@ class _Moments(_State):
     def __init__(self, *, has_squares: bool) -> None:
         self._moments = Moments(has_squares=has_squares)
 
-    def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
+    def replace(self, old: Value, old_place: Place, new: Value, place: Place) -> None:
         if type(old) is int and type(new) is int:
             self._moments.replace(old, new)
         else:
             super().replace(old, old_place, new, place)
 
-    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
+    def change(self, value: Value, place: Place, times: int) -> None:  # noqa: ARG002
         found = number(value)
         exact = None if found is None else scaled(found)
         if exact is not None:
@@ -335,7 +340,7 @@ class _Count(_State):
     def __init__(self) -> None:
         self._count = 0
 
-    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
+    def change(self, value: Value, place: Place, times: int) -> None:  # noqa: ARG002
         self._count += times
 
     def partial(self) -> Value:
@@ -358,7 +363,7 @@ class _Distinct(_KeepingState):
     def values_kept(self) -> int:
         return len(self._times)
 
-    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
+    def change(self, value: Value, place: Place, times: int) -> None:  # noqa: ARG002
         key = key_text(value)
         count = self._times.get(key, 0) + times
         if count:
@@ -395,7 +400,7 @@ class _OfValues(_KeepingState):
         self.combine(new, 1)  # Equal ones too: 1 and 1.0 are written apart.
         self.combine(old, -1)
 
-    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:  # noqa: ARG002
+    def change(self, value: Value, place: Place, times: int) -> None:  # noqa: ARG002
         (self._extreme.add if times > 0 else self._extreme.remove)(value)
 
     def value(self, function: Function) -> Value:  # noqa: ARG002
@@ -412,11 +417,11 @@ class _OfPlaces(_KeepingState):
     def values_kept(self) -> int:
         return self._extreme.kept
 
-    def replace(self, old: Value, old_place: tuple[int, int, int], new: Value, place: tuple[int, int, int]) -> None:
+    def replace(self, old: Value, old_place: Place, new: Value, place: Place) -> None:
         self.change(old, old_place, -1)  # Equal values too: their places differ.
         self.change(new, place, 1)
 
-    def change(self, value: Value, place: tuple[int, int, int], times: int) -> None:
+    def change(self, value: Value, place: Place, times: int) -> None:
         # A place occurs once, so the values themselves are never compared.
         (self._extreme.add if times > 0 else self._extreme.remove)((place, value))
 

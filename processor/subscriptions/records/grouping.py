@@ -101,7 +101,7 @@ class Grouping:
     def contribution(self, record: Record, value: Value) -> Contribution:
         """The part of a record that its group needs."""
         entitlement = self._spec.entitlement
-        return self._spec.contribution(record, 0, value if entitlement is None else entitlement.visible(value))
+        return self._spec.contribution(record, value if entitlement is None else entitlement.visible(value))
 
     def changes(self, update: Update, *, now: bool) -> tuple[RowChange, ...]:
         """The changes that an update of a record makes to rows. It is called by each subscription, and takes it once.

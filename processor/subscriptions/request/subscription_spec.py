@@ -79,18 +79,18 @@ class GroupingSpec:
         self.topic: Final = Topic(topic.name, load_codec("json"), KeyFields(self.definition.key))
         """The topic of the rows, under the name of the records' topic."""
 
-    def contribution(self, record: Record, partition: int, visible: Value) -> Contribution:
+    def contribution(self, record: Record, visible: Value) -> Contribution:
         """The part of a record that its group needs.
 
         Args:
             record: the record.
-            partition: its partition.
             visible: the part of its value that the subscriber may see.
 
         Raises:
             RecordRejected: a third party's function raised.
         """
-        place = record.timestamp_ms, partition, record.offset
+        # A snapshot does not know the partitions of its records, and the place is the same if one comes as an update.
+        place = record.timestamp_ms, record.offset, record.key or b""
         if not self.definition.uses_metadata:
             return self.definition.contribution(visible, place)
         metadata = self.source.metadata_of(record)

@@ -302,7 +302,7 @@ class Update:
         memo = spec.text, None if select is None else select.canonical_text
         part = self._contributions.get(memo)
         if part is None:
-            part = self._contributions[memo] = spec.contribution(self.new, self.partition, self.after.selected(select))
+            part = self._contributions[memo] = spec.contribution(self.new, self.after.selected(select))
         return part
 
     def addressed(self, message: Message, sub_id: str) -> Message:
