@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from processor.codec.json import JsonCodec
 from processor.errors import RecordRejected
-from processor.filter import compile_filter
+from processor.filter import RecordMetadata, compile_filter
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Engine, MemoryRecords, Options, SubscriptionSpec, Topic
@@ -320,7 +321,17 @@ def test_without_live_subscriptions_no_index_is_kept():
     assert [message.sow_key for message in connection.take(100) if message.command == "sow"] == ["2"]
 
 
-QUERIES = ["/c = 'x'", "/c = 'x' AND /s = 1", "/c IN ('x', 'y') AND /s IN (1, 2) AND /q > 3", "/s = '2' AND /c = 7"]
+MANY = list(range(20))
+
+QUERIES = [
+    "/c = 'x'",
+    "/c = 'x' AND /s = 1",
+    "/c IN ('x', 'y') AND /s IN (1, 2) AND /q > 3",
+    "/s = '2' AND /c = 7",
+    f"/c IN ('x', {', '.join(map(str, range(99)))}) AND /s IN ({', '.join(map(str, range(2, 99)))})",
+    "SOW_KEY() = '7'",
+    "/q > 3 AND (SOW_KEY() = '8' OR SOW_KEY() IN ('9', '10', 'none'))",
+]
 
 
 class Unscanned(MemoryRecords):
@@ -345,7 +356,7 @@ def test_a_query_by_declared_paths_scans_nothing(random_seed):
         key = str(rng.randrange(60))
         body = None if rng.random() < 0.1 else {"id": key, "q": rng.randrange(9)}
         if body is not None:
-            body |= {"c": rng.choice(["x", "y", "z", 7, "7", ["x", "z"]]), "s": rng.choice([1, 2, 3, "2"])}
+            body |= {"c": rng.choice(["x", "y", "z", 7, "7", ["x", "z"], MANY]), "s": rng.choice([1, 2, 3, "2", MANY])}
         world[key] = body
         value = None if body is None else json.dumps(body).encode()
         return Record(key.encode(), value, [("version", b"1")], offset, 0)
@@ -362,6 +373,45 @@ def test_a_query_by_declared_paths_scans_nothing(random_seed):
         connection.subscribe(SubscriptionSpec(ORDERS, text, Options(), snapshot=True, live=False, delta=False))
         found = {message.sow_key for message in connection.take(1_000) if message.command == "sow"}
         compiled = compile_filter(text)
-        assert found == {key for key, body in world.items() if body is not None and compiled.matches(body)}
+        assert found == {
+            key
+            for key, body in world.items()
+            if body is not None and compiled.matches(body, RecordMetadata(sow_key=key))
+        }
         listener.close()
     assert view.scans == before
+
+
+def test_values_at_several_paths_do_not_multiply():
+    """Arrays of one record, and lists of one filter, at the paths of a declared index take a time for their sum."""
+    many = list(range(4_000))
+    engine = Engine(ORDERS, MemoryRecords(), indexes=[("/c", "/s")])
+    body = json.dumps({"id": "1", "c": many, "s": many}).encode()
+    listed = f"IN ({', '.join(map(str, many))})"
+    request = SubscriptionSpec(
+        ORDERS, f"/c {listed} AND /s {listed}", Options(), snapshot=True, live=False, delta=False
+    )
+    began_s = time.process_time()
+    engine.load(0, [Record(b"1", body, [("version", b"1")], 0, 0)])
+    engine.index()
+    connection = engine.connect()
+    connection.subscribe(request)
+    assert [message.sow_key for message in connection.take(9)] == [None, "1", None]
+    assert time.process_time() - began_s < 2
+
+
+@pytest.mark.parametrize(
+    ("key", "texts"), [(b"\xff", [r"\xff"]), (rb"\xff", [r"\x5cxff", r"\xff"]), (b"7", ["7", "7.0"]), (b"a'b", ["a'b"])]
+)
+def test_a_key_is_asked_for_by_its_text(key, texts):
+    """`SOW_KEY()` finds the record whose key has this text, with an escape or without."""
+    view = Watched()
+    view.put(0, [Record(key, b'{"id":1}', [], 0, 0)])
+    kept, topic = MemoIndex(TOPIC, view), TOPIC
+    for text in texts:
+        quoted = text.replace("\\", "\\\\").replace("'", "\\'")
+        selection = compile_filter(f"SOW_KEY() = '{quoted}'")
+        candidates = kept.records(selection)
+        assert (candidates is None) is ("\\x" in text)
+        found = [one for one in candidates or view.scan() if selection.matches({}, topic.metadata_of(one))]
+        assert bool(found) is (text == texts[0])

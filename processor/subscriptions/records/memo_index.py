@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import SowstreamError
 from processor.filter.value import number
-from processor.subscriptions.records.path_index import DeclaredIndex, PathBuild, PathIndex
-from processor.subscriptions.request.conditions import required_values
+from processor.subscriptions.records.path_index import COMBINED_MAX, DeclaredIndex, PathBuild, PathIndex
+from processor.subscriptions.request.conditions import required_keys, required_values
 from processor.values.pointer import names
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ ENTRIES_MAX: Final = 1_000_000
 """Indexed values at one path, of all records: 30 bytes each where many have the same, 100 where each has its
 own. A path with more is not indexed, and always scanned."""
 _NOTED_MAX: Final = 64
-_KEYS_MAX: Final = 10_000
 FOUND_MAX: Final = 200_000
 """Records that are looked up; a scan takes less memory for more."""
 
@@ -69,7 +68,10 @@ class MemoIndex:
         """Records that include all matches; None: only a scan finds them."""
         found_max = FOUND_MAX if self._turn is None else FOUND_IN_TURN_MAX
         required = {} if selection is None else required_values(selection.tree)
-        if (by_key := self._by_key(required)) is not None:
+        by_key = None if selection is None else _given_keys(selection, found_max)
+        if by_key is None:
+            by_key = self._by_key(required)
+        if by_key is not None:
             return self._found(by_key)
         if (keys := self._declared_keys(required)) is not None and (self._turn is None or len(keys) <= found_max):
             return self._found(keys)
@@ -143,8 +145,8 @@ class MemoIndex:
     def _declared_keys(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> Collection[bytes] | None:
         """The keys that the declared index with the most paths finds; None: none can be used."""
         usable = [index for index in self._built.values() if all(parts in required for parts in index.parts)]
-        best = max(usable, key=lambda index: len(index.parts), default=None)
-        return None if best is None else best.keys(required)
+        found = (index.keys(required) for index in sorted(usable, key=lambda index: -len(index.parts)))
+        return next((keys for keys in found if keys is not None), None)
 
     def _found(self, keys: Iterable[bytes]) -> list[Record]:
         return [record for record in self._view.get_many(list(keys)).values() if record is not None]
@@ -157,7 +159,7 @@ class MemoIndex:
         """
         fields = [names(pointer) for pointer in self._topic.key.pointers]
         choices = [required.get(path, ()) for path in fields]
-        if not fields or not all(choices) or math.prod(map(len, choices)) > _KEYS_MAX:
+        if not fields or not all(choices) or math.prod(map(len, choices)) > COMBINED_MAX:
             return None
         if any(len(path) > 1 for path in fields):
             return None
@@ -205,6 +207,18 @@ class MemoIndex:
         except SowstreamError:  # The scan that follows raises it.
             return None
         return path
+
+
+def _given_keys(selection: Filter, found_max: int) -> list[bytes] | None:
+    """The keys of all records that can match, where a filter asks for keys by `SOW_KEY()`; None where it does not.
+
+    The text of a key is the key itself, unless it has an escape in it.
+    """
+    texts = required_keys(selection.tree)
+    if texts is None or len(texts) > found_max:
+        return None
+    keys = [text.encode(errors="surrogatepass") for text in texts if type(text) is str and text and "\\x" not in text]
+    return keys if len(keys) == len(texts) else None
 
 
 def _note(noted: dict[Parts, None], parts: Parts) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from processor.filter.evaluation import UNCOUNTED, compile_path
@@ -26,6 +27,10 @@ _TEXTS: Final = 0
 _NUMBERS: Final = 1
 _NUMBERS_BEGIN: Final = frozenset("0123456789+-.")
 _TEXT_NUMBERS: Final = 2  # Texts that are numbers, by their value: for the numbers in filters.
+COMBINED_MAX: Final = 10_000
+"""Combinations of a filter's values at several paths, all of which are looked up."""
+_NAMES_MAX: Final = 256
+"""Combinations of a record's values, which its arrays multiply; a record with more is looked at by every query."""
 
 _Bucket: TypeAlias = "bytes | dict[bytes, None]"
 """The keys of the records with one value: one alone takes a third of the memory without a table of its own."""
@@ -168,16 +173,20 @@ class DeclaredIndex:
         """The paths."""
         self._paths = [PathIndex(one) for one in parts]
         self._keys: dict[Hashable, _Bucket] = {}
+        self._broad: dict[bytes, None] = {}  # The keys of the records with too many combinations.
 
     @staticmethod
     def parts_of(paths: tuple[str, ...]) -> tuple[Parts, ...]:
         """Paths, as a filter's tree has them."""
         return tuple(tuple(names(path)) for path in paths)
 
-    def keys(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> dict[bytes, None]:
-        """The keys of all records that have one of the required values at each path."""
-        keys: dict[bytes, None] = {}
+    def keys(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> dict[bytes, None] | None:
+        """The keys of all records that have one of the required values at each path, and of others; None: too many."""
         choices = [path.slots_of(required[parts]) for path, parts in zip(self._paths, self.parts, strict=True)]
+        count = 1 if len(choices) == 1 else math.prod(map(len, choices))
+        if max(count, len(self._broad)) > COMBINED_MAX:
+            return None
+        keys = dict(self._broad)
         for slots in itertools.product(*choices):
             _take(keys, self._keys.get(slots if len(slots) > 1 else slots[0]))
         return keys
@@ -186,15 +195,19 @@ class DeclaredIndex:
         """Take an update; None stands for a record that was not there, or is deleted."""
         before = () if old is None else self._names(old)
         after = () if new is None else self._names(new)
+        if after is None:
+            self._broad[key] = None
+        elif before is None:
+            del self._broad[key]
         if before == after:
             return
-        for name in before:
+        for name in before or ():
             bucket = self._keys[name]
             if type(bucket) is dict and len(bucket) > 1:
                 del bucket[key]
             else:
                 del self._keys[name]
-        for name in after:
+        for name in after or ():
             others = self._keys.get(name)
             if others is None:
                 self._keys[name] = key
@@ -203,11 +216,12 @@ class DeclaredIndex:
             else:
                 self._keys[name] = {others: None, key: None}  # type: ignore[dict-item]
 
-    def _names(self, record: Value) -> tuple[Hashable, ...]:
-        slots = [path.slots(record) for path in self._paths]
+    def _names(self, record: Value) -> tuple[Hashable, ...] | None:
+        """The names under which a record is; None: there are too many of them."""
+        slots = [tuple(path.slots(record)) for path in self._paths]
         if len(slots) == 1:
-            return tuple(dict.fromkeys(slots[0]))
-        return tuple(dict.fromkeys(itertools.product(*slots)))
+            return slots[0]
+        return None if math.prod(map(len, slots)) > _NAMES_MAX else tuple(itertools.product(*slots))
 
 
 def _take(keys: dict[bytes, None], bucket: _Bucket | None) -> None:

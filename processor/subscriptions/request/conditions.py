@@ -10,7 +10,20 @@ from operator import itemgetter
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from processor.filter.compare import as_written, is_plain
-from processor.filter.syntax_tree import And, BeginsWith, Between, Compare, Constant, In, Like, Node, Or, Path, Scalar
+from processor.filter.syntax_tree import (
+    And,
+    BeginsWith,
+    Between,
+    Call,
+    Compare,
+    Constant,
+    In,
+    Like,
+    Node,
+    Or,
+    Path,
+    Scalar,
+)
 from processor.filter.value import Number, is_nan, number
 from processor.record import Value
 from processor.values.instant import Instant, Time, read_time
@@ -22,28 +35,43 @@ NumberKey: TypeAlias = Number | tuple[Number]
 """The key of a number in a table: the number itself, or alone in a tuple if no float is written as it is."""
 
 
+_KEY: Final = Call("SOW_KEY", ())
+
+
 def required_values(node: Node) -> dict[Parts, tuple[Scalar, ...]]:
     """Paths at which a record that matches has one of some values."""
+    return {operand.parts: values for operand, values in _required(node).items() if isinstance(operand, Path)}
+
+
+def required_keys(node: Node) -> tuple[Scalar, ...] | None:
+    """Values of which a record that matches has one as its `SOW_KEY()`; None: any."""
+    return _required(node).get(_KEY)
+
+
+def _required(node: Node) -> dict[Path | Call, tuple[Scalar, ...]]:
+    """Paths, and `SOW_KEY()`, of which a record that matches has one of some values."""
     match node:
-        case Compare("=", Path(parts), Constant(value)) | Compare("=", Constant(value), Path(parts)):
-            return {parts: (value,)}
-        case In(Path(parts), choices):
+        case Compare("=", Path() | Call("SOW_KEY") as operand, Constant(value)):
+            return {operand: (value,)}
+        case Compare("=", Constant(value), Path() | Call("SOW_KEY") as operand):
+            return {operand: (value,)}
+        case In(Path() | Call("SOW_KEY") as operand, choices):
             constants = tuple(choice.value for choice in choices if isinstance(choice, Constant))
-            return {parts: constants} if len(constants) == len(choices) else {}
+            return {operand: constants} if len(constants) == len(choices) else {}
         case And(operands):
             # Of an array different elements may satisfy each operand: one of two conditions stays, not what both say.
-            required: dict[Parts, tuple[Scalar, ...]] = {}
-            for operand in operands:
-                for parts, values in required_values(operand).items():
-                    if parts not in required or len(values) < len(required[parts]):
-                        required[parts] = values
+            required: dict[Path | Call, tuple[Scalar, ...]] = {}
+            for one in operands:
+                for operand, values in _required(one).items():
+                    if operand not in required or len(values) < len(required[operand]):
+                        required[operand] = values
             return required
         case Or(operands):
-            first, *others = map(required_values, operands)
+            first, *others = map(_required, operands)
             return {
-                parts: values + tuple(value for other in others for value in other[parts])
-                for parts, values in first.items()
-                if all(parts in other for other in others)
+                operand: values + tuple(value for other in others for value in other[operand])
+                for operand, values in first.items()
+                if all(operand in other for other in others)
             }
         case _:
             return {}
