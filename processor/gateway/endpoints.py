@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.types import Receive, Scope, Send
 
 from processor.codec.json_value import to_json_line
+from processor.errors import BrokerUnavailable
 from processor.gateway.access.entitlements import NO_RIGHTS, Rights
 from processor.gateway.access.identity import Identity
 from processor.gateway.access.requests import SOW_OPTIONS, SUBSCRIBE_OPTIONS, BadRequest, check_parameters, openapi
@@ -152,6 +153,8 @@ class Endpoints:
         try:
             if build is not None:
                 await gateway.slices.build(build, spec.window_depth, lambda: feed.engine is engine)
+            if feed.engine is not engine:
+                raise BrokerUnavailable(f"the view of {name} is made again; ask again")
             connection.subscribe(spec, build=build)
         finally:
             if build is not None:

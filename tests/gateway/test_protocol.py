@@ -10,6 +10,7 @@ from processor.client import Message
 from processor.codec.json_value import to_json_line
 from processor.codec.value_checks import DEPTH_MAX
 from processor.gateway.sessions.frames import FrameEncoder
+from processor.gateway.sessions.host import Slices
 from tests.gateway.memory import MemoryWorld
 
 
@@ -59,6 +60,23 @@ def test_subscriptions_of_one_connection_share_a_message(memory_world):
     assert message["data"] == {"id": 1, "a": 1, "b": 2}
     assert "delta" not in message
     client.close()
+
+
+@pytest.mark.parametrize("query", ["order_by=/qty", "order_by=/qty&top_n=1"])
+def test_a_query_whose_view_is_made_again_is_asked_again(memory_world, monkeypatch, query):
+    """A query that waits for its records to be sorted is answered 503 if the view is made again meanwhile."""
+    feed = memory_world.feeds["orders"]
+    memory_world.put(1, qty=5)
+    run = Slices.run
+
+    async def run_and_restart(slices, work):
+        monkeypatch.undo()
+        feed.restart()
+        return await run(slices, lambda: None)
+
+    monkeypatch.setattr(Slices, "run", run_and_restart)
+    assert memory_world.gateway.get(f"/v1/topics/orders/sow?{query}")[0] == 503
+    assert memory_world.gateway.get(f"/v1/topics/orders/sow?{query}")[0] == 200
 
 
 def test_what_came_within_a_tick_is_one_frame(memory_world):
