@@ -17,7 +17,9 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from processor.filter import compile_expression
+from processor.filter.aggregate import plain
 from processor.merge import add_touched
+from processor.values.key_text import key_text
 from processor.wire.record_headers import version_of
 
 if TYPE_CHECKING:
@@ -316,8 +318,8 @@ class GroupBuffer:
 
     def _name(self, key: bytes, record: Value) -> Hashable:
         visible = record if self._entitlement is None else self._entitlement.visible(record)
-        values = [value(visible) for value in self._values]
-        return repr(values) if any(value is not None for value in values) else key
+        values = [plain(value(visible)) for value in self._values]
+        return tuple(map(key_text, values)) if any(value is not None for value in values) else key
 
     def _wait(self, name: Hashable, now_ms: int) -> None:
         """Begin the interval of a group, unless it runs."""

@@ -107,6 +107,14 @@ def test_a_record_that_moves_leaves_its_group_to_the_others(desk):
     assert wait(desk) == ["publish {id:B,px:10,sym:X}", "publish {id:A,px:11,sym:Y}"]
 
 
+def test_equal_values_make_one_group(desk):
+    """1, 1.0 and true are one group, as in `grouping` and in filters, and the text "1" is another one."""
+    desk.subscribe("subscribe", None, OPTIONS)
+    for key, value in (("A", 1), ("B", "1"), ("C", True), ("D", 1.0), ("E", [1, 2]), ("F", [1, 3])):
+        desk.put(key, sym=value)
+    assert [message.split(",")[0] for message in wait(desk)] == [f"publish {{id:{key}" for key in "DBEF"]
+
+
 def test_a_record_that_is_deleted_leaves_its_group_to_the_others(desk):
     """Record B is delivered for the group of record A, which is deleted in the interval of its update."""
     desk.subscribe("subscribe", None, OPTIONS)
