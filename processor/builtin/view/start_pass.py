@@ -81,7 +81,8 @@ class StartPass:
         self.is_done = False
         """True if all groups have been named, by this instance or by a former one."""
         self.was_completed = False
-        """True if this instance came to the end: then each group with members has been named."""
+        """True if this instance came to the end from the first group: it has named each group with members."""
+        self._is_from_first = True
         self.may_write = context.table_until == 0
         """True if the records that the table was restored from have come."""
         self._is_waited_for = False  # Whether rows wait although no further input may come.
@@ -131,7 +132,7 @@ class StartPass:
         if not is_last:
             self._after = rows[-1][0]
         elif self._is_among_rows:
-            self.is_done = self.was_completed = True
+            self.is_done, self.was_completed = True, self._is_from_first
         else:
             self._is_among_rows, self._after = True, None
         self._is_waited_for = self._is_waited_for or bool(groups)
@@ -161,5 +162,6 @@ class StartPass:
             return
         process, is_among_rows, is_done, after = json.loads(note)
         if process == _PROCESS[0]:
+            self._is_from_first = after is None and not is_among_rows
             self._is_among_rows, self.is_done, self._noted_ms = is_among_rows, is_done, int(at_ms)
             self._after = None if after is None else bytes.fromhex(after)

@@ -119,6 +119,30 @@ def test_pass_goes_on_where_it_was_after_a_rollback(monkeypatch: pytest.MonkeyPa
     assert sum(named) == count + count
 
 
+def test_a_group_whose_row_was_refused_before_a_rollback_keeps_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group without a row, as that was too large, is not begun as empty by an instance that has not compared it."""
+    monkeypatch.setattr(start_pass, "_PIECE", 3)
+    fields = {"/n": "COUNT(*)", "/last": "LAST(/text)"}
+    view = {"group_by": ["/g"], "fields": fields, "max_record_bytes": 100, "partial_aggregation": False}
+    chain = AggregateChain(view, inputs=1, partitions=1)
+    for number in range(9):
+        group, length = ("a", 200) if number < 3 else (f"b{number}", 1)
+        chain.put(0, f"k{number}", {"g": group, "text": "x" * length})
+    chain.run()
+    (aggregate,) = chain.aggregates
+    forget_process()
+    aggregate.crash()
+    aggregate.advance_time(1, punctuations_max=1)
+    aggregate.commit()
+    aggregate.abort()
+    aggregate.advance_time(1)
+    aggregate.commit()
+    assert "a" not in chain.rows()
+    chain.put(0, "k9", {"g": "a", "text": "y"})
+    chain.run()
+    assert chain.rows()["a"] == {"g": "a", "n": 4, "last": "y"}
+
+
 def test_rows_of_a_commit_are_written_once_each() -> None:
     """Several changes of a group between two commits are one update, and a row that did not change is none."""
     chain = AggregateChain({"group_by": ["/customer"], "fields": {"/n": "COUNT(*)"}}, inputs=1, partitions=1)
