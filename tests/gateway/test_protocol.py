@@ -79,6 +79,21 @@ def test_a_query_whose_view_is_made_again_is_asked_again(memory_world, monkeypat
     assert memory_world.gateway.get(f"/v1/topics/orders/sow?{query}")[0] == 200
 
 
+def test_an_internal_error_ends_one_subscription(memory_world, monkeypatch):
+    """A subscription that fails with an error of the program ends with `internal`; others get the update."""
+    client, other = memory_world.connect(), memory_world.connect()
+    subs = [client.subscribe("subscribe", "orders"), client.subscribe("subscribe", "orders", filter="/qty > 1")]
+    kept = other.subscribe("subscribe", "orders")
+    [failing] = [one for one, _ in memory_world.feeds["orders"].engine._routes if one.filter is not None]
+    monkeypatch.setattr(failing, "changes", lambda *_, **__: {}.pop("secret"))
+    memory_world.put(1, qty=5)
+    client.until(lambda: client.held(subs[0]) and any(m.get("op") == "ended" for m in client.messages))
+    [end] = [m for m in client.messages if m.get("op") == "ended"]
+    assert (end["sub"], end["reason"]) == (subs[1], "internal")
+    assert "secret" not in end["detail"]
+    other.until(lambda: other.held(kept) == {"1": {"id": 1, "qty": 5}})
+
+
 def test_what_came_within_a_tick_is_one_frame(memory_world):
     """Updates that come within a tick are packed into one frame, and its last message alone has the bookmarks."""
     client = memory_world.connect()
