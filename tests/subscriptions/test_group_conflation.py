@@ -394,12 +394,17 @@ def test_wrong_projection_is_refused(options: str, message: str) -> None:
         spec(options, delta=False)
 
 
-def test_projection_of_records_without_fields_is_refused() -> None:
-    """Records of a message type without fields have no groups: their first update would have no answer."""
-    blobs = Topic("blobs", load_codec("binary"), KeyFields(()))
-    options = parse_options("projection=[COUNT(*) AS /n],grouping=[/a]", snapshot=True, live=True, delta=False)
+@pytest.mark.parametrize("options", ["COUNT(*) AS /n],grouping=[/a]", "SUM(/a) AS /n]", "COUNT(*) + MAX(/a/b) AS /n]"])
+def test_projection_of_records_without_fields_is_refused(options: str) -> None:
+    """A group of binary records by a field, or a field's figure, is refused; they can be counted."""
+    blobs, form = Topic("blobs", load_codec("binary"), KeyFields(())), {"snapshot": True, "live": True, "delta": False}
     with pytest.raises(ConfigurationError, match="the records of blobs have no fields"):
-        SubscriptionSpec(blobs, None, options, snapshot=True, live=True, delta=False)
+        SubscriptionSpec(blobs, None, parse_options(f"projection=[{options}", **form), **form)
+    desk = Desk(blobs)
+    counted = parse_options("projection=[COUNT(*) AS /n, MAX(SOW_KEY()) AS /key]", **form)
+    desk.subscriber.subscribe(SubscriptionSpec(blobs, None, counted, **form))
+    desk.take(desk.record("k", b"one"))
+    assert desk.take_messages()[-1] == "publish {key:k,n:1}"
 
 
 def test_paths_of_groups_are_written_as_in_filters() -> None:

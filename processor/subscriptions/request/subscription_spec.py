@@ -7,9 +7,11 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from processor.codec import load_codec
+from processor.codec.binary import BinaryCodec
 from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from processor.filter.aggregate import compile_aggregates
+from processor.filter.parse import named_fields
 from processor.filter.value import PATH, read_path
 from processor.merge import KeyFields
 from processor.subscriptions.request.filter_index import path_slots
@@ -52,8 +54,6 @@ class GroupingSpec:
         Raises:
             ConfigurationError: the projection cannot be used, with the place in it.
         """
-        if not topic.codec.can_delta:
-            raise ConfigurationError(f"option 'projection': the records of {topic.name} have no fields")
         fields: dict[str, str] = {}
         for item in split(options.projection or ""):
             match = _AS.fullmatch(item.text)
@@ -68,6 +68,10 @@ class GroupingSpec:
             self.definition: Final = compile_aggregates(group_by, fields)
         except ConfigurationError as error:
             raise ConfigurationError(f"option 'projection': {error}") from None
+        if isinstance(topic.codec, BinaryCodec) and (group_by or any(map(named_fields, fields.values()))):
+            raise ConfigurationError(
+                f"option 'projection': the records of {topic.name} have no fields; count them: COUNT(*) AS /count"
+            )
         self.text: Final = f"{','.join(options.grouping)}\0{options.projection}"
         """Equal for the same groups and fields of their rows."""
         self.source: Final = topic
@@ -84,19 +88,20 @@ class GroupingSpec:
 
         Args:
             record: the record.
-            visible: the part of its value that the subscriber may see.
+            visible: the part of its value that the subscriber may see; one that is no object has no fields.
 
         Raises:
             RecordRejected: a third party's function raised.
         """
         # A snapshot does not know the partitions of its records, and the place is the same if one comes as an update.
         place = record.timestamp_ms, record.offset, record.key or b""
+        fields = visible if type(visible) is dict else {}
         if not self.definition.uses_metadata:
-            return self.definition.contribution(visible, place)
+            return self.definition.contribution(fields, place)
         metadata = self.source.metadata_of(record)
         if self.entitlement is not None:
             metadata = self.entitlement.visible_metadata(metadata)
-        return self.definition.contribution(visible, place, metadata)
+        return self.definition.contribution(fields, place, metadata)
 
 
 def _pointer(option: str, path: str) -> str:
