@@ -247,21 +247,25 @@ def test_a_large_group_that_has_lost_its_least_value_begins_again(monkeypatch):
         holder.take_all(changes=0)
 
 
-def test_groups_that_cannot_be_built_are_refused_to_all_that_wait_for_them():
-    """A build with an unreadable record fails for each of its users, whether it was read or came as an update."""
-    for is_update in (False, True):
-        world = World(1)
-        asked = spec(None, OPTIONS["groups"])
-        bad = [Record(b"bad", b"{", [("version", b"1")], world.offset, 1)]
-        if not is_update:
-            world.engine.take(0, bad, 0)
-        builds = [world.engine.prepare(asked) for _ in range(2)]
-        if is_update:
-            world.engine.take(0, bad, 0)
+@pytest.mark.parametrize("kind", ["groups", "order", "window"])
+@pytest.mark.parametrize("comes", ["before", "while", "behind"])
+def test_a_build_with_an_unreadable_record_is_refused_to_all_that_wait_for_it(kind, comes):
+    """A build fails for each of its users if a record cannot be read, also one that comes when it is ready."""
+    world = World(1)
+    asked = spec(None, OPTIONS[kind])
+    bad = [Record(b"bad", b"{", [("version", b"1")], world.offset, 1)]
+    if comes == "before":
+        world.engine.take(0, bad, 0)
+    builds = [world.engine.prepare(asked) for _ in range(2)]
+    if comes == "behind":
         for build in builds:
-            with pytest.raises(Stop, match="is not what a worker writes"):
-                complete(build)
-        assert world.engine.prepare(asked) not in builds
+            complete(build)
+    if comes != "before":
+        world.engine.take(0, bad, 0)
+    for build in builds:
+        with pytest.raises(Stop, match="is not what a worker writes"):
+            complete(build)
+    assert world.engine.prepare(asked) not in builds
 
 
 def complete(build):

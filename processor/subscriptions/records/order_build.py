@@ -132,6 +132,8 @@ class OrderBuild:
 
     def is_ready(self, depth: int) -> bool:
         """Return whether a window that looks at the first `depth` places can begin, or a snapshot."""
+        if self._error is not None:
+            return False
         if self._kept is not None:
             return self.is_done
         return self.places.is_loaded and self.places.has_reached(depth + self._spare_places)
