@@ -33,7 +33,7 @@ PART_BYTES: Final = 4096
 PIPELINE_MAX: Final = 100
 """Requests that come on a connection before the one in front of them is answered."""
 LOGON_BYTES_MAX: Final = 32 * 1024
-"""Largest message of a WebSocket without an identity: it has to hold a token, and takes a thread for no time."""
+"""Largest message of a WebSocket without an identity: it has to hold a token, and is parsed in a few milliseconds."""
 REST_BYTES_MAX: Final = 16 * 1024 * 1024
 """What is read, and thrown away, of a request that was answered before its end: its sender often reads nothing before
 it has sent all, and would get no answer from a connection that is reset."""
@@ -251,7 +251,11 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
         until_s = self.loop.time() + TURN_S
         unread, begin = self._unread, 0
         while begin < len(unread) and not self.read_paused and not self.transport.is_closing():
-            super().data_received(unread[begin : begin + PART_BYTES])
+            try:
+                super().data_received(unread[begin : begin + PART_BYTES])
+            except Exception:
+                self.transport.abort()  # As the event loop does, which does not call this function each time.
+                raise
             begin += PART_BYTES
             if self.conn.handshake_exc is not None and not self.handshake_initiated:  # uvicorn would leave it open.
                 self.transport.write(b"".join(self.conn.data_to_send()))

@@ -238,6 +238,20 @@ def test_a_wrong_frame_before_the_handshake_is_over_ends_the_connection():
     asyncio.run(main())
 
 
+def test_a_failure_in_a_later_turn_ends_the_connection(monkeypatch):
+    """A text that is no UTF-8, with a farewell behind it, ends a connection also after others had a turn."""
+    monkeypatch.setattr(uvicorn_protocols, "TURN_S", -1.0)
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        protocol, transport = await websocket([])
+        protocol.data_received(b"\x89\x80%s" % MASK * 683 + b"\x81\x81%s\xff\x88\x80%s" % (MASK, MASK))
+        assert not transport.is_closed
+        await turns_until(lambda: transport.is_closed)
+
+    asyncio.run(main())
+
+
 async def refusing(_scope, _receive, send):
     """Answers a request before its body."""
     await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
