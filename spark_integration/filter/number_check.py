@@ -31,6 +31,7 @@ from processor.filter.compare import MIRRORED, OPERATORS
 from processor.filter.syntax_tree import Arithmetic, Comparison, Constant, Negative, Node, Path, Scalar
 from processor.filter.value import number
 from spark_integration.filter.resolved_path import Check, ResolvedPath, RowColumns, resolve_path
+from spark_integration.foundation.sql import TINY_NUMBER
 
 _LARGEST: Final[dict[type[DataType], int]] = {
     BooleanType: 1,
@@ -152,7 +153,9 @@ def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Cal
     )
 
     def compare(source: RowColumns) -> Column:
-        found = F.from_json(source.value, kind)  # type: ignore[arg-type]
+        # Of a tiny number a decimal would have hundreds of megabytes.
+        text = F.when(~source.value.rlike(TINY_NUMBER), source.value)
+        found = F.from_json(text, kind)  # type: ignore[arg-type]
         for member in names:
             found = found.getField(member)
         constant = F.lit(exact.quantize(Decimal(1).scaleb(-scale), None, _CONTEXT))

@@ -20,6 +20,15 @@ Sql: TypeAlias = str
 _IS_PLAIN: Final = re.compile(r"[^'\\$\0]*")
 """A text that stands for itself between quotes."""
 
+OUT_OF_RANGE: Final = r"(?:[^\W\d_]|\^)\W*[\d,]{5}"
+"""A part of a number's text: an exponent of more than four digits, in any language. Such a number fits in no decimal,
+and Spark computes all of its digits before it looks: hours for `1e300000000`."""
+LONGEST: Final = 1000
+"""The longest text of a decimal, in characters: that of a number for Spark's parser of JSON. Java's time grows with the
+square of the digits."""
+TINY_NUMBER: Final = r"[:,\[\s/][+-]?[0-9.]++[eE]-[0-9]{5}"
+"""A number in a text of JSON that is not zero, but so in a double."""
+
 _VARIABLE: Final = re.compile(r"\$\{\S+?\}")
 
 

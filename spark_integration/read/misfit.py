@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeAlias, get_args
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructField, StructType
 
@@ -13,7 +13,7 @@ from processor.errors import ConfigurationError
 from spark_integration.foundation.sql import Sql, literal
 from spark_integration.read.mask import FROM_JSON, failure
 from spark_integration.read.metadata_columns import SOW
-from spark_integration.read.schemas.json_columns import ddl, inexact, is_several, name_of, shown
+from spark_integration.read.schemas.json_columns import ddl, inexact, is_several, name_of, out_of_range, shown
 
 OnMisfit: TypeAlias = Literal["fail", "column"]
 """The treatment of a record that does not fit its columns: fail the query, or a row with metadata `misfit`."""
@@ -32,15 +32,15 @@ PLACE: Final = ("partition", "offset", "sow_key")
 RECORD: Final = "__record"
 """The column of the parsed record."""
 
-_INEXACT: Final = "__inexact"
-"""The column with the names of its fields that have another value than the text; null or empty: none."""
+INEXACT: Final = "__inexact"
+"""The column with the names of its fields that have another value than the text, or none as reading them would take too
+long; null or empty: none. The first name is empty where the text is not one object."""
 
 TEXT: Final = "CAST(value AS STRING)"
 """The record as JSON, in SQL."""
 
-_INEXACT_OR_NONE: Final = f"coalesce({_INEXACT}, array())"
+_INEXACT_OR_NONE: Final = f"coalesce({INEXACT}, array())"
 _TYPES_MAX: Final = 500
-_PERMISSIVE: Final = {**FROM_JSON, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": SOW}
 
 
 def check_on_misfit(on_misfit: OnMisfit) -> None:
@@ -55,32 +55,35 @@ def check_on_misfit(on_misfit: OnMisfit) -> None:
         )
 
 
-def with_record(records: DataFrame, struct: StructType) -> DataFrame:
-    """Add the column `RECORD`: each text is parsed once, whichever columns and conditions a query has.
+def with_record(
+    records: DataFrame,
+    struct: StructType,
+    text: Sql = TEXT,
+    options: Mapping[str, str] = FROM_JSON,
+    mark: str = SOW,
+) -> DataFrame:
+    """Add the columns `RECORD` and `INEXACT`: each text is parsed once, whichever columns and conditions a query has.
 
     Args:
-        records: rows of Spark's Kafka source.
+        records: rows of Spark's Kafka source, or others with a text of JSON.
         struct: the columns.
+        text: the text, in SQL.
+        options: Spark's options to read JSON.
+        mark: the name of another field of `RECORD`, which is null unless the text does not fit.
     """
     # Spark copies what is deterministic into each condition above it, and would parse the text again for each.
-    once = "IF(spark_partition_id() >= 0, {}, NULL)"
-    records = records.withColumn(RECORD, parsed(F.expr(once.format(TEXT)), struct))
-    return records.withColumn(_INEXACT, F.expr(once.format(inexact(TEXT, RECORD, struct))))
-
-
-def parsed(text: Column, struct: StructType) -> Column:
-    """Parse JSON.
-
-    Returns:
-        The struct, with another field `_sow`, which is null unless the text does not fit.
-    """
-    return F.from_json(text, _with_mark(struct), _PERMISSIVE)
+    once, is_out_of_range = "IF(spark_partition_id() >= 0, {}, NULL)", f"size({INEXACT}) > 0"
+    records = records.withColumn(INEXACT, F.expr(once.format(out_of_range(text, struct, options))))
+    readable = F.expr(once.format(f"IF({is_out_of_range}, NULL, {text})"))
+    records = records.withColumn(RECORD, F.from_json(readable, _with_mark(struct, mark), _permissive(options, mark)))
+    names = f"IF({is_out_of_range}, {INEXACT}, {inexact(text, RECORD, struct, options)})"
+    return records.withColumn(INEXACT, F.expr(once.format(names)))
 
 
 def is_misfit() -> Sql:
     """A condition: a row of `with_record` does not fit, as `from_json` says so, or a column is inexact."""
     is_unread = f"{RECORD} IS NULL OR {RECORD}.{SOW} IS NOT NULL"
-    return f"(value IS NOT NULL AND ({is_unread} OR coalesce(size({_INEXACT}) > 0, false)))"
+    return f"(value IS NOT NULL AND ({is_unread} OR coalesce(size({INEXACT}) > 0, false)))"
 
 
 def misfit(is_unfit: Sql, struct: StructType, topic: str) -> Sql:
@@ -116,7 +119,9 @@ def fitting(records: DataFrame, struct: StructType, topic: str, place: Sequence[
 def _reason(struct: StructType) -> Sql:
     """The fields that do not fit. It is evaluated for records that do not fit only."""
     wrong = ", ".join(f"IF({_is_wrong(field)}, {shown(field)}, NULL)" for field in struct.fields)
-    names = f"filter(array_union({_INEXACT_OR_NONE}, array({wrong or 'NULL'})), name -> name > '')"
+    # Without a record no field was read.
+    others = f"IF({RECORD} IS NULL, array(), array({wrong or 'NULL'}))"
+    names = f"filter(array_union({_INEXACT_OR_NONE}, {others}), name -> name > '')"
     reason = f"concat_ws(': ', 'does not fit the schema', nullif(array_join({names}, ', '), ''))"
     present = f"map_keys(map_filter(from_json({TEXT}, 'map<string, string>'), (name, text) -> text IS NOT NULL))"
     # A function of arrays is not compiled: the code of a wide schema would be too long for Java.
@@ -136,9 +141,13 @@ def _is_wrong(field: StructField) -> str:
 
 
 def _parsed(struct: StructType) -> str:
-    options = ", ".join(f"'{name}', '{value}'" for name, value in _PERMISSIVE.items())
-    return f"from_json({TEXT}, {literal(ddl(_with_mark(struct)))}, map({options}))"
+    options = ", ".join(f"'{name}', '{value}'" for name, value in _permissive(FROM_JSON, SOW).items())
+    return f"from_json({TEXT}, {literal(ddl(_with_mark(struct, SOW)))}, map({options}))"
 
 
-def _with_mark(struct: StructType) -> StructType:
-    return StructType([*struct.fields, StructField(SOW, StringType())])
+def _permissive(options: Mapping[str, str], mark: str) -> dict[str, str]:
+    return {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": mark}
+
+
+def _with_mark(struct: StructType, mark: str) -> StructType:
+    return StructType([*struct.fields, StructField(mark, StringType())])

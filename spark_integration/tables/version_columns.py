@@ -11,7 +11,6 @@ from pyspark.sql.types import StructType
 
 from processor.errors import ConfigurationError
 from spark_integration.foundation.arrow_records import HEADERS_DDL
-from spark_integration.read.mask import FROM_JSON
 from spark_integration.read.misfit import RECORD, is_misfit, misfit, with_record
 
 LAST_RECORD: Final = "_record"
@@ -33,8 +32,6 @@ class VersionColumns:
     """The columns of the record; None: one column `value` with its JSON text."""
     prefix: str = ""
     """The beginning of the names of the other columns, where a field of the record has one of them."""
-    shows_misfits: bool = False
-    """False: a record that does not fit the columns fails the batch. True: its version has nulls in place of fields."""
 
     def __post_init__(self) -> None:
         """Refuse a field with the name of another column.
@@ -61,18 +58,18 @@ class VersionColumns:
         return [*(["value"] if self.record is None else self.record.names), *self.added]
 
     def of(self, versions: DataFrame) -> DataFrame:
-        """Convert the rows of a fold to those of the table, with `was_open` and `is_state`."""
+        """Convert the rows of a fold to those of the table, with `was_open` and `is_state`.
+
+        The version of a record that does not fit has nulls in place of fields, and `MISFIT`.
+        """
         key, version, valid_from, valid_to = self.added
         text, marks = F.col("value"), [F.col(name) for name in MARKS]
         if self.record is None:
             fields = [text.alias("value")]
         else:
-            if self.shows_misfits:
-                versions = with_record(versions, self.record)
-                record = F.expr(f"IF({is_misfit()}, NULL, {RECORD})")
-                marks.append(F.expr(misfit(is_misfit(), self.record, "")).alias(MISFIT))
-            else:
-                record = F.from_json(text, self.record, {**FROM_JSON, "mode": "FAILFAST"})
+            versions = with_record(versions, self.record)
+            record = F.expr(f"IF({is_misfit()}, NULL, {RECORD})")
+            marks.append(F.expr(misfit(is_misfit(), self.record, "")).alias(MISFIT))
             fields = [record.getField(name).alias(name) for name in self.record.names]
         return versions.select(
             *fields,

@@ -231,6 +231,8 @@ def test_table(spark) -> None:
         }  # fmt: skip
         assert merged.table("id LONG", metadata="flat").columns == ["id", "sow_key", "version"]
         assert merged.table("version LONG").columns == ["version", "_sow"]
+        with pytest.raises(Exception, match=r"partition 0, sow_key 1: does not fit the schema: /a is not struct<b:dec"):
+            merged.table("id LONG, a STRUCT<b: DECIMAL(5,0)>").count()
     assert row.asDict(recursive=True) == {"id": 1, "a": {"b": 1.5, "c": "x"}, "_sow": {"sow_key": "1", "version": 2}}
 
 

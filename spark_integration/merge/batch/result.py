@@ -17,10 +17,10 @@ from processor.errors import ConfigurationError
 from processor.wire import columns as names
 from spark_integration.foundation.arrow_records import HEADERS_DDL, OUTGOING_DDL
 from spark_integration.foundation.settings import TopicSettings, topic_settings
-from spark_integration.foundation.sql import aliased
+from spark_integration.foundation.sql import refuse_variables
 from spark_integration.merge.topic_family import Bounds
-from spark_integration.read.mask import FROM_JSON
-from spark_integration.read.metadata_columns import Metadata, check_layout, header_number, laid_out, refuse_clash
+from spark_integration.read.metadata_columns import SOW, Metadata, check_layout, header_number, laid_out, refuse_clash
+from spark_integration.read.misfit import RECORD, fitting, with_record
 from spark_integration.read.schemas.schema import given_schema
 
 if TYPE_CHECKING:
@@ -112,9 +112,10 @@ class Merged:
         struct = given_schema(schema)
         described = {"sow_key": "CAST(key AS STRING)", "version": header_number(names.VERSION)}
         refuse_clash(struct.names, described, metadata)
-        record = F.from_json(F.col("value").cast("string"), struct, {**FROM_JSON, "mode": "FAILFAST"}).alias("record")
-        rows = self.records.select(record, *(F.expr(aliased(f"_{name}", one)) for name, one in described.items()))
-        return rows.select("record.*", *laid_out({name: f"_{name}" for name in described}, metadata))
+        refuse_variables(struct)
+        place = [("partition", "partition"), ("sow_key", described["sow_key"])]
+        rows = fitting(with_record(self.records, struct), struct, self.settings.kafka_topic("sow"), place)
+        return rows.select(F.expr(f"{RECORD}.* EXCEPT ({SOW})"), *laid_out(described, metadata))
 
     def save(
         self,

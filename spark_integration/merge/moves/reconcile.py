@@ -44,8 +44,9 @@ from spark_integration.merge.moves.differences import (
     sow_before,
 )
 from spark_integration.merge.topic_family import TopicFamily
-from spark_integration.read.mask import FROM_JSON, TO_JSON
-from spark_integration.read.metadata_columns import header_number
+from spark_integration.read.mask import TO_JSON
+from spark_integration.read.metadata_columns import SOW, header_number
+from spark_integration.read.misfit import RECORD, with_record
 from spark_integration.tables.snapshots import Snapshots
 
 if TYPE_CHECKING:
@@ -121,8 +122,8 @@ def table_rows(
     # Only JSON can be read into the columns of a table here; of other types the versions are compared.
     is_same = F.lit(True)
     if settings.topic.message_type == "json" and fields:
-        parsed = F.from_json(F.col("there").cast("string"), StructType(fields), FROM_JSON)
-        is_same = F.to_json(parsed, TO_JSON).eqNullSafe(F.col("wanted"))
+        both = with_record(both, StructType(fields), "CAST(there AS STRING)")
+        is_same = F.to_json(F.col(RECORD).dropFields(SOW), TO_JSON).eqNullSafe(F.col("wanted"))
     kind = (
         F.when(F.col("is_behind"), BEHIND)
         .when(F.col("there").isNull() & F.col("wanted").isNull(), SAME)

@@ -15,6 +15,8 @@ from decimal import Decimal
 from struct import pack, unpack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from spark_integration.foundation.sql import LONGEST, OUT_OF_RANGE
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -26,6 +28,7 @@ ROWS_DDL: Final = (
 MISFIT: Final = "misfit"
 # Quantifiers are possessive: a row may have megabytes of digits.
 _NUMBER: Final = re.compile(r"[+-]?\d*+(?:\.(\d*+))?(?:[eE]([+-]?\d{1,9}))?", re.ASCII)
+_OUT_OF_RANGE: Final = re.compile(OUT_OF_RANGE)
 _WHOLE: Final = re.compile(r"[+-]?\d++", re.ASCII)
 FLOAT_MAX: Final = 3.4028234663852886e38
 """The largest number of a column of Spark's FLOAT."""
@@ -63,8 +66,8 @@ class CsvDialect:
     """True if spaces in front of a value do not count."""
     encoding: str = "utf-8"
     """The encoding of the files: one that leaves ASCII as it is."""
-    decimals: tuple[tuple[int, int], ...] = ()
-    """The places of the columns that are decimals, each with its scale; empty where a locale reads them."""
+    decimals: tuple[tuple[int, int | None], ...] = ()
+    """The places of the columns that are decimals, each with its scale; None where a locale reads them."""
     doubles: tuple[tuple[int, float], ...] = ()
     """The places of the columns that are doubles or floats, each with its largest number."""
     times: tuple[int, ...] = ()
@@ -300,9 +303,13 @@ def _double_problem(name: str, value: str, largest: float) -> str | None:
     return None
 
 
-def _decimal_problem(name: str, value: str, scale: int) -> str | None:
+def _decimal_problem(name: str, value: str, scale: int | None) -> str | None:
     """The problem of a value that Spark would round to its column, or read without its commas: 1,5 as 15."""
     text = value.strip()
+    if len(text) > LONGEST or _OUT_OF_RANGE.search(text):
+        return f"{name} is {text!r:.50}, which is out of the range of decimals"
+    if scale is None:
+        return None
     number = _NUMBER.fullmatch(text)
     if number is None:
         return f"{name} is {text!r:.50}, which is no number; from.options.locale reads others" if "," in text else None

@@ -166,7 +166,7 @@ def dialect_of(
         is_multi_line=(option(options, "multiLine") or "false").lower() == "true",
         skips_spaces=(option(options, "ignoreLeadingWhiteSpace") or "false").lower() == "true",
         encoding=encoding_of(options),
-        decimals=tuple(decimals) if option(options, "locale") is None else (),
+        decimals=tuple((place, scale if option(options, "locale") is None else None) for place, scale in decimals),
         doubles=tuple(doubles),
         times=tuple(times) if option(options, "timestampFormat") is None else (),
     )

@@ -24,7 +24,7 @@ from spark_integration.pipeline.ingesting.reader_options import (
 )
 from spark_integration.pipeline.job import DataPath, InputMissing
 from spark_integration.read.mask import TO_JSON, text_of
-from spark_integration.read.schemas.json_columns import inexact
+from spark_integration.read.misfit import INEXACT, RECORD, with_record
 from spark_integration.read.schemas.schema import given_schema
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _CORRUPT: Final = "_corrupt"
 _REST: Final = "__sowstream"
 """The other columns, as one, so that expressions of a mapping see those of the source alone."""
 _JSON: Final = "json"
-_INEXACT: Final = "inexact"
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _ROW_BITS: Final = 33
 """Bits of `monotonically_increasing_id` for the number of a row in its task."""
@@ -227,18 +226,15 @@ class SourceRows:
         is_text = F.is_valid_utf8(F.col("value"))
         text = F.regexp_replace(F.col("value").cast("string"), f"^{_BYTE_ORDER_MARK}", "")
         options = spark_options(source.format, source.options)
-        # Spark copies what is deterministic into each place that needs it, and would parse the text again for each.
-        once = "IF(spark_partition_id() >= 0, {}, NULL)"
         rows = rows.withColumn(_JSON, F.when(is_text, text))
-        rows = rows.withColumn("row", F.from_json(F.expr(once.format(_JSON)), *self._parsed(options)))
-        inexactly = inexact(_JSON, "row", given_schema(source.columns), options)
-        rows = rows.withColumn(_INEXACT, F.expr(once.format(inexactly)))
-        changed = F.coalesce(F.size(_INEXACT) > 0, F.lit(False))
+        rows = with_record(rows, given_schema(source.columns), _JSON, options, mark=_CORRUPT)
+        changed = F.coalesce(F.size(INEXACT) > 0, F.lit(False))
         problem = F.when(~is_text, F.lit("undecodable")).when(changed, F.lit(MISFIT)).alias("problem")
-        several = F.when(F.array_contains(_INEXACT, ""), F.lit("not one JSON object"))
-        reason = F.coalesce(several, F.array_join(_INEXACT, ", "))
+        several = F.when(F.array_contains(INEXACT, ""), F.lit("not one JSON object"))
+        reason = F.coalesce(several, F.array_join(INEXACT, ", "))
         detail = F.when(~is_text, F.lit("not UTF-8")).when(changed, reason).alias("detail")
-        return self._of_columns(rows.select("row", F.col("value").alias("raw"), problem, detail, *keep))
+        row, raw = F.col(RECORD).alias("row"), F.col("value").alias("raw")
+        return self._of_columns(rows.select(row, raw, problem, detail, *keep))
 
     def _of_csv(self, lines: DataFrame) -> DataFrame:
         """Make messages of the lines of CSV files."""
@@ -255,14 +251,10 @@ class SourceRows:
         rows = lines.mapInArrow(CsvRows(dialect), ROWS_DDL)
         spelling = {"sep": dialect.separator, "quote": dialect.quote, "escape": dialect.quote, "multiLine": "true"}
         options = spark_options("csv", source.options) | spelling
-        row = F.from_csv(F.col("text").cast("string"), *self._parsed(options))
+        options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+        row = F.from_csv(F.col("text").cast("string"), f"{source.columns}, {_CORRUPT} STRING", options)
         places = ("problem", "detail", "file", "line", "at", "partition")
         return self._of_columns(rows.select(row.alias("row"), "raw", *places))
-
-    def _parsed(self, options: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """The columns and the options for a function of Spark that parses a text."""
-        options = {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-        return f"{self.source.columns}, {_CORRUPT} STRING", options
 
     def _of_columns(self, rows: DataFrame) -> DataFrame:
         """Make messages of columns, by the mapping where there is one."""

@@ -153,7 +153,7 @@ class Table(Job[TableSettings]):
     def _start_scd2(self, session: SparkSession, options: dict[str, str], *, once: bool) -> StreamingQuery:
         settings, context = self.settings, self.context
         record = None if settings.columns is None else given_schema(settings.columns)
-        columns = VersionColumns(record, settings.prefix, shows_misfits=True)
+        columns = VersionColumns(record, settings.prefix)
         table = version_table(session, settings.to.place, settings.to.format, columns, settings.keep)
         begin = self._begin(session, table) if settings.begin == "sow" else None
         if begin is not None:

@@ -10,7 +10,7 @@ Conditions are texts of SQL: a wide schema has thousands of expressions, and eac
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pyspark.sql.types import (
@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_integration.foundation.sql import literal, quoted
+from spark_integration.foundation.sql import LONGEST, OUT_OF_RANGE, TINY_NUMBER, literal, quoted
 from spark_integration.read.mask import FROM_JSON
 
 _DIGITS: Final = 38
@@ -47,6 +47,16 @@ _TINY: Final = "'(?<![0-9.])[0.]*+[1-9][0-9.]*+[eE]-[0-9]{2}'"
 _TIME_OF_DAY: Final = """'"T?[0-9]{1,2}:'"""
 _COMMA: Final = '"[+-]?[0-9.]*,[0-9.,eE+-]*"'
 """A text whose commas Spark leaves out, to read a decimal."""
+_NO_DECIMAL: Final = literal(f"(?U)Infinity|{OUT_OF_RANGE}")
+_EXPONENT: Final = literal(r"[eE][+-]?[\p{Nd},]{5}")
+"""A long exponent; quick to look for, and also in many hashes."""
+_WITH_EXPONENT: Final = literal(r"""["':,\[\s/][+\-\p{Nd}.,]*+[eE][+-]?[\p{Nd},]{5}""")
+"""The beginning of a number, or of a text of one, with a long exponent."""
+_BACKSLASH: Final = literal("\\")
+_ESCAPED: Final = literal(r"\\(?:u00(?:2[bBcCdDeE]|3[0-9]|[46]5)|[0-9eE+\-.,])")
+"""A character of a number, escaped."""
+_LONG_NUMBER: Final = literal(rf"(?<![\p{{Nd}}.,])[\p{{Nd}}.,]{{{LONGEST}}}")
+_DIGITS_IN_A_LOCALE: Final = literal(r"\p{Nd}{5}|\\")
 _STRING: Final = literal(r'"(?:[^"\\]|\\.)*+(?:"|\\?\z)')
 """A string of JSON; one without an end goes on to the end of the text, so that nothing is gone through twice. The
 quantifier is possessive: Java's stack has no room for another one's 5,000 characters."""
@@ -65,6 +75,52 @@ class _Reading(NamedTuple):
     has_locale: bool
     """True if a locale reads the decimals of texts."""
 
+    @classmethod
+    def of(cls, text: str, options: Mapping[str, str]) -> _Reading:
+        """A text in SQL, read with options."""
+        names = {name.lower() for name in options}
+        pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+        return cls(text, f"map({pairs})", "timestampformat" in names, "locale" in names)
+
+
+def out_of_range(text: str, struct: StructType, options: Mapping[str, str] = FROM_JSON) -> str:
+    """The columns with a decimal that `from_json` may not read, as an array of texts for an error; null where none has.
+
+    Where the array has an element, `from_json` with these columns may take hours and all memory.
+
+    Args:
+        text: the record as JSON, in SQL.
+        struct: its columns.
+        options: those with which `from_json` will read it.
+    """
+    fields = [field for field in struct.fields if _has_decimals(field.dataType)]
+    if not fields:
+        return "CAST(NULL AS ARRAY<STRING>)"
+    # A name that no column has.
+    mark = StructField(max((field.name for field in fields), key=len) + "_", StringType())
+    texts = StructType([*(StructField(field.name, _with_texts(field.dataType)) for field in fields), mark])
+
+    def is_out_of_range(number: str) -> str:
+        # from_json makes a text of the double next to a number: "Infinity" of 1e300000000, and 0.0 of 1e-300000000.
+        is_tiny = f"({number} RLIKE '^-?0[.]0$' AND {text} RLIKE {literal(TINY_NUMBER)})"
+        return f"({number} RLIKE {_NO_DECIMAL} OR length({number}) > {LONGEST} OR {is_tiny})"
+
+    names = [f"IF({_has(is_out_of_range, field.dataType, f'exact.{name_of(field)}')}, {shown(field)}, NULL)"
+             for field in fields]  # fmt: skip
+    # Then there may be values that the columns do not show; Spark's variant refuses names that occur twice.
+    is_unknown = f"exact IS NULL OR exact.{name_of(mark)} IS NOT NULL OR try_parse_json({text}) IS NULL"
+    names.append(f"IF({is_unknown}, {literal('a number with an exponent of more than four digits')}, NULL)")
+    reading = _Reading.of(text, {**options, "columnNameOfCorruptRecord": mark.name})
+    signs = [
+        f"{text} RLIKE {_EXPONENT} AND {text} RLIKE {_WITH_EXPONENT}",
+        f"length({text}) > {LONGEST} AND {text} RLIKE {_LONG_NUMBER}",
+        f"contains({text}, {_BACKSLASH}) AND {text} RLIKE {_ESCAPED}",
+    ]
+    if reading.has_locale:
+        # It has digits and a sign for exponents of its own.
+        signs = [f"{text} RLIKE {_DIGITS_IN_A_LOCALE}"]
+    return f"IF({' OR '.join(signs)}, {_named(reading, texts, names)}, NULL)"
+
 
 def inexact(text: str, record: str, struct: StructType, options: Mapping[str, str] = FROM_JSON) -> str:
     """The columns that have another value than the record, as an array of texts for an error; null where none may have.
@@ -77,9 +133,7 @@ def inexact(text: str, record: str, struct: StructType, options: Mapping[str, st
         struct: its columns.
         options: those with which `from_json` has read it.
     """
-    names_of_options = {name.lower() for name in options}
-    pairs = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
-    reading = _Reading(text, f"map({pairs})", "timestampformat" in names_of_options, "locale" in names_of_options)
+    reading = _Reading.of(text, options)
     fields = [field for field in struct.fields if _exact_type(field.dataType) is not None]
     wide = StructType([StructField(field.name, _exact_type(field.dataType) or field.dataType) for field in fields])
     others = [
@@ -91,7 +145,7 @@ def inexact(text: str, record: str, struct: StructType, options: Mapping[str, st
     with_decimals = [field for field in fields if _has_decimals(field.dataType)]
     if with_decimals and not reading.has_locale:
         texts = StructType([StructField(field.name, _with_texts(field.dataType)) for field in with_decimals])
-        has_comma = [f"IF({_has_comma(field.dataType, f'exact.{name_of(field)}')}, {shown(field)}, NULL)"
+        has_comma = [f"IF({_has(_has_comma, field.dataType, f'exact.{name_of(field)}')}, {shown(field)}, NULL)"
                      for field in with_decimals]  # fmt: skip
         commas = f"IF({text} RLIKE '{_COMMA}', {_named(reading, texts, has_comma)}, array())"
         found = f"array_union({found}, {commas})"
@@ -235,19 +289,23 @@ def _with_texts(kind: DataType) -> DataType:
             return StringType()
 
 
-def _has_comma(kind: DataType, texts: str, level: int = 0) -> str:
-    """Return whether a decimal stands in the record as a text with a comma; `texts` has these texts."""
+def _has(condition: Callable[[str], str], kind: DataType, texts: str, level: int = 0) -> str:
+    """Return whether a decimal meets a condition; `texts` has the texts of decimals."""
     match kind:
         case StructType(fields=fields):
-            parts = [_has_comma(field.dataType, f"{texts}.{name_of(field)}", level) for field in fields
+            parts = [_has(condition, field.dataType, f"{texts}.{name_of(field)}", level) for field in fields
                      if _has_decimals(field.dataType)]  # fmt: skip
             return " OR ".join(f"coalesce({part}, false)" for part in parts)
         case ArrayType(elementType=inner):
-            return f"exists({texts}, c{level} -> coalesce({_has_comma(inner, f'c{level}', level + 1)}, false))"
+            return f"exists({texts}, c{level} -> coalesce({_has(condition, inner, f'c{level}', level + 1)}, false))"
         case MapType(valueType=inner):
-            return _has_comma(ArrayType(inner), f"map_values({texts})", level)
+            return _has(condition, ArrayType(inner), f"map_values({texts})", level)
         case _:
-            return f"contains({texts}, ',')"
+            return condition(texts)
+
+
+def _has_comma(number: str) -> str:
+    return f"contains({number}, ',')"
 
 
 def _is_other(kind: DataType, value: str, exact: str, reading: _Reading, level: int = 0) -> str:

@@ -152,7 +152,9 @@ def test_the_settings_of_the_spelling_have_an_effect():
         (b"", None), (b" 1.2 ", None),
         (b"abc", None),  # It does not fit its column, which Spark says.
         (b"1.255", "has more than 2 decimals"), (b"1e-3", "has more than 2 decimals"), (b'"1,5"', "is no number"),
-        (b'"1,234.50"', "is no number"),
+        (b'"1,234.50"', "is no number"), (b"1e300000000", "out of the range"), (b"-1E-300000000", "out of the range"),
+        (b"1e0300000000", "out of the range"), ("1e\u0663\u0660\u0660\u0660\u0660\u0660".encode(), "out of the range"),
+        (b"1" * 1001, "out of the range"), (b"1e9999", None),
     ],
 )  # fmt: skip
 def test_a_decimal_is_neither_rounded_nor_read_without_its_comma(value, why):
@@ -160,6 +162,16 @@ def test_a_decimal_is_neither_rounded_nor_read_without_its_comma(value, why):
     [(text, _)] = read(b"7," + value, decimals=((1, 2),))
     assert (type(text) is bytes) == (why is None)
     assert why is None or why in text
+
+
+@pytest.mark.parametrize(
+    "value", ["1e300000000", "1E-99999", "1\u00d710^300000000", "1\u0623\u0633\u0663\u0660\u0660\u0660\u0660\u0660"]
+)
+def test_a_decimal_that_a_locale_reads_has_a_range_as_well(value):
+    """A locale's own digits and sign for exponents are known, so that Spark computes no such number for hours."""
+    for text, is_row in ((value, False), ("1.234.567,89", True), ("1e3", True)):
+        [(row, _)] = read(f"7;{text}".encode(), decimals=((1, None),), separator=";")
+        assert (type(row) is bytes) == is_row
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,10 @@ JSON = {
     '{"id":10,"legs":[{"px":1.5},{"px":1.25}]}': "/legs is not array<struct<px:decimal(5,1)>>",
     '{"id":11}{"id":12}': "not one JSON object",
     '{"id":13} and more': "not one JSON object",
+    '{"id":14,"px":1e300000000}': "/px is not decimal(20,4)",
+    '{"id":15,"legs":[{"px":"1e-300000000"},7]}': "a number with an exponent of more than four digits",
+    '{"id":16,"px":1e300000000,"px":1}': "a number with an exponent of more than four digits",
+    '{"id":17,"px":1e300000000': "a number with an exponent of more than four digits",
 }
 """Lines, each with its reason, or with none."""
 
