@@ -87,7 +87,9 @@ def history_to(
         for row in extents.collect():
             first[row["partition"]], reached[row["partition"]] = row["first"], row["last"] + 1
         for partition, oldest in oldest_offsets.items():
-            if oldest > (end := reached.get(partition, 0)) and oldest < ends[partition]:
+            end = reached.get(partition)
+            # A topic that retention has emptied begins at its end. Without archived records, the first ones are gone.
+            if end is not None and min(oldest, ends[partition]) > end:
                 raise ConfigurationError(
                     f"{settings.kafka_topic(role)} partition {partition}: the archive ends before offset {end}, and "
                     f"the topic begins at {oldest}: the records between are gone"
