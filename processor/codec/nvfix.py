@@ -5,13 +5,13 @@ from __future__ import annotations
 import codecs
 import re
 from codecs import BOM_UTF8
-from functools import lru_cache
 from typing import ClassVar, Final
 
 from processor.codec.contract import Codec, CodecOptions, empty_message
 from processor.codec.value_checks import text_of
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
+from processor.values import cached_by_text
 
 MESSAGE_ENCODING: Final = "347"
 """The tag MessageEncoding: the character set of a message's texts."""
@@ -31,7 +31,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,39}", re.ASCII)
 _ASCII: Final = (rb"\u0061", bytes(range(0x20, 0x7F)) + b"\x01\t\r\n")
 
 
-@lru_cache(maxsize=64)
+@cached_by_text
 def python_encoding(name: str) -> str | None:
     """Python's name of a character set by the value of tag 347, such as `ISO-8859-1`; None if it cannot be used.
 

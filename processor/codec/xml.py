@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final, NoReturn
 from xml.parsers import expat
 from xml.sax.saxutils import escape
@@ -12,6 +11,7 @@ from processor.codec.contract import Codec, CodecOptions, empty_message
 from processor.codec.value_checks import check_depth, depth_limit, text_of
 from processor.errors import RecordRejected
 from processor.record import Value
+from processor.values import cached_by_text
 
 ATTRIBUTE: Final = "@"
 """Before the name of an attribute."""
@@ -101,10 +101,14 @@ def _escaped(text: str, path: str, escapes: dict[str, str]) -> str:
     return escape(text, escapes)
 
 
-@lru_cache(maxsize=4096)
 def is_name(name: Value) -> bool:
     """Return whether a parser takes it for the name of an element, and for nothing else."""
-    if type(name) is not str or name.startswith((ATTRIBUTE, "#")):
+    return type(name) is str and _is_element(name)
+
+
+@cached_by_text
+def _is_element(name: str) -> bool:
+    if name.startswith((ATTRIBUTE, "#")):
         return False
     seen: list[object] = []
     parser = expat.ParserCreate()

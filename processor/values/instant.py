@@ -13,10 +13,10 @@ import functools
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from processor.record import Value
+from processor.values import cached_by_text
 
 
 class Instant(NamedTuple):
@@ -182,9 +182,6 @@ def _reader(kind: type) -> Callable[[Value], Instant | None] | None:
     return _BY_NAME.get((kind.__module__.partition(".")[0], kind.__qualname__))
 
 
-_KEPT_CHARACTERS_MAX: Final = 64
-"""A longer text is no usual time: it is read each time that it is compared."""
-
 _YEAR_OR_MONTH: Final = re.compile(r"[0-9]{4}(-[0-9]{2})?", re.ASCII)
 
 
@@ -234,20 +231,15 @@ def read_time(text: str) -> Instant | None:
 
     Besides the texts that `instant_of_text` reads, a year and a month (`2024`, `2024-02`) are their first midnight.
     """
-    if not "0" <= text[:1] <= "9":
-        return None
-    return _read_month_or_time(text) if len(text) > _KEPT_CHARACTERS_MAX else _read_and_kept(text)
+    return _read_month_or_time(text) if "0" <= text[:1] <= "9" else None
 
 
+@cached_by_text  # A time in a filter is compared with every record.
 def _read_month_or_time(text: str) -> Instant | None:
     month = _YEAR_OR_MONTH.fullmatch(text)
     if month is not None:
         text += "-01" if month[1] else "-01-01"
     return instant_of_text(text)
-
-
-_read_and_kept: Final = lru_cache(maxsize=1024)(_read_month_or_time)
-"""A time in a filter is compared with every record, and read once."""
 
 
 def timestamp_text(value: Value) -> str:

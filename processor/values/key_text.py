@@ -26,8 +26,9 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+from processor.values import cached_by_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,9 +56,6 @@ _FIRST_OF_QUOTED: Final = f'{_FIRST_OF_NUMBER}tf"'
 _PLAIN_MAX: Final = 10**15
 """Integers and floats without fraction up to here have the digits that Python writes."""
 
-_KEPT_CHARACTERS_MAX: Final = 64
-"""A longer text is looked at each time."""
-
 _LEAST_PLAIN_POWER: Final = -4
 """The power of ten of the first digit down to which Python writes a double without an exponent."""
 
@@ -83,7 +81,7 @@ def key_text(value: Value) -> str:
         text: str = value
         if text[:1] not in _FIRST_OF_QUOTED:
             return text
-        return _kept(text) if len(text) <= _KEPT_CHARACTERS_MAX else _text_in_key(text)
+        return _text_in_key(text)
     if kind is int and -_PLAIN_MAX < value < _PLAIN_MAX:
         return str(value)
     if value is None:
@@ -151,6 +149,7 @@ def _spelled(text: str) -> str:
     return text
 
 
+@cached_by_text  # Most records are of a group that another record was in.
 def _text_in_key(value: str) -> str:
     """Return a text as it is, or in quotation marks where it would be taken for something else."""
     first = value[:1]
@@ -158,10 +157,6 @@ def _text_in_key(value: str) -> str:
         return json.dumps(value, ensure_ascii=False)
     is_quoted = value in _TRUTH if first in "tf" else NUMBER_TEXT.fullmatch(value) is not None
     return f'"{value}"' if is_quoted else value  # Without characters that JSON escapes.
-
-
-_kept: Final = lru_cache(maxsize=1024)(_text_in_key)
-"""Most records are of a group that another record was in."""
 
 
 def _number_text(value: Decimal) -> str:

@@ -16,6 +16,7 @@ from processor.errors import RecordRejected
 from processor.record import Command, Headers, Value
 from processor.topics.family import KEY_BYTES_MAX as _KEY_BYTES_MAX
 from processor.topics.family import PASSED_BYTES_MAX as _PASSED_BYTES_MAX
+from processor.values import cached_by_text
 from processor.wire.ack import ACK_TYPES, TEXT_BYTES_MAX
 from processor.wire.forwarding import is_mended
 from processor.wire.headers import (
@@ -263,7 +264,7 @@ def _letters(name: str) -> str:
 _SPELLINGS: Final[Mapping[str, str]] = {_letters(name): name for name in OUR_HEADERS | TRAVELLING_HEADERS}
 
 
-@lru_cache(maxsize=1024)
+@cached_by_text
 def _problem_of(name: str) -> str | None:
     """The reason why a header of this name, which is none of ours, cannot travel on; None if it can.
 

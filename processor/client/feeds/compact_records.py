@@ -22,6 +22,7 @@ from processor.errors import RecordRejected
 from processor.kafka.message import Message
 from processor.record import Record
 from processor.subscriptions.request.subscribed_topic import key_text
+from processor.values import CACHED_SIZE_MAX
 from processor.wire.subscriber_headers import is_kept
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class _Headers(dict[tuple["Header", ...], tuple["Header", ...]]):
 
     def __missing__(self, headers: tuple[Header, ...]) -> tuple[Header, ...]:
         kept = tuple([self._shared(header) for header in headers if is_kept(header[0])])
+        if sum(len(name) + len(value or b"") for name, value in headers) > CACHED_SIZE_MAX:
+            return kept
         kept = self._same.get(kept, kept)
         if len(self._same) < _KEPT_MAX:
             self._same[kept] = kept
@@ -79,7 +82,7 @@ class _Headers(dict[tuple["Header", ...], tuple["Header", ...]]):
             return same
         name, value = header
         header = (sys.intern(name), value)
-        if len(self._same_one) < _KEPT_MAX:
+        if len(name) + len(value or b"") <= CACHED_SIZE_MAX and len(self._same_one) < _KEPT_MAX:
             self._same_one[header] = header
         return header
 

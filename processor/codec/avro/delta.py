@@ -9,7 +9,6 @@ is in it. An empty object has the pointer of its member of no name: nothing of i
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Container
 from typing import Any, Final, TypeAlias
@@ -19,6 +18,7 @@ import orjson
 from processor.codec.avro.schema import Node, Schema, classes, replaces_whole
 from processor.errors import RecordRejected
 from processor.record import Value
+from processor.values import cached_by_text
 from processor.wire.headers import FIELDS_NAME
 
 SUFFIX: Final = "Delta"
@@ -116,11 +116,6 @@ def fields_header(delta: Value) -> bytes:
     """The content of the header of a delta: the pointers of its scalars, arrays and empty objects."""
     pointers: list[str] = []
     _collect(delta, "", pointers)
-    return _written(tuple(pointers))
-
-
-@functools.lru_cache(maxsize=4096)
-def _written(pointers: tuple[str, ...]) -> bytes:
     return orjson.dumps(pointers)
 
 
@@ -142,15 +137,10 @@ def read_fields(header: bytes | None) -> Tree | None:
     Raises:
         RecordRejected: `bad_header`.
     """
-    # A publisher says the same few lists all the time; one that does not is not to fill the memory.
-    return _read(header) if header is not None and len(header) > 1024 else _read_cached(header or b"")
+    return _read(header or b"")
 
 
-@functools.lru_cache(maxsize=4096)
-def _read_cached(header: bytes) -> Tree | None:
-    return _read(header)
-
-
+@cached_by_text  # A publisher says the same few lists all the time.
 def _read(header: bytes) -> Tree | None:
     try:
         pointers = orjson.loads(header)
