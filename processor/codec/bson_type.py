@@ -6,15 +6,24 @@ from datetime import UTC
 from typing import Final
 
 from processor.codec.contract import Codec, CodecOptions, empty_message, not_installed
-from processor.codec.value_checks import check_depth, check_read_back, check_writable_depth, depth_limit, place_of_fault
+from processor.codec.value_checks import (
+    Wrappers,
+    check_depth,
+    check_read_back,
+    check_writable_depth,
+    depth_limit,
+    place_of_fault,
+)
 from processor.errors import RecordRejected
 from processor.record import Value
 
 try:
     import bson
     from bson.binary import UuidRepresentation
+    from bson.code import Code
     from bson.codec_options import CodecOptions as BsonOptions
     from bson.codec_options import DatetimeConversion
+    from bson.dbref import DBRef
     from bson.errors import BSONError
 except ImportError as error:
     raise not_installed("bson", error) from error
@@ -27,6 +36,11 @@ _OPTIONS: Final = BsonOptions(
     # A date outside of Python's years is a DatetimeMS instead of an error.
     datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
+_WRAPPERS: Final[Wrappers] = {
+    DBRef: lambda reference: list(reference.as_doc().values()),
+    Code: lambda code: code.scope,  # None without one.
+}
+"""Documents that the package makes values of classes of its own, with any documents in them."""
 
 
 class BsonCodec(Codec):
@@ -57,7 +71,7 @@ class BsonCodec(Codec):
                 raise RecordRejected("too_deep", f"nested deeper than {self._max_depth} objects and arrays") from None
             raise RecordRejected("undecodable", f"not BSON: {error} (of {len(data)} bytes)") from None
         if len(data) > 5 * self._max_depth:  # No document is smaller than 5 bytes.
-            check_depth(value, self._max_depth)
+            check_depth(value, self._max_depth, _WRAPPERS)
         return value
 
     def decode_own(self, data: bytes) -> Value:
@@ -86,7 +100,7 @@ class BsonCodec(Codec):
         if back != value:
             check_read_back(value, back)
         if len(data) > 5 * self._max_depth:
-            check_writable_depth(back, self._max_depth)
+            check_writable_depth(back, self._max_depth, _WRAPPERS)
         return data
 
     def encode_decoded(self, value: Value) -> bytes:

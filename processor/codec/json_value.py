@@ -80,7 +80,7 @@ def to_json_line(value: Value) -> str:
     """One line of JSON.
 
     Numbers keep every digit. Bytes are Base64, dates and timestamps ISO 8601 (the latter in UTC), a UUID, a Decimal128
-    and an ObjectId their text; anything else is its text in Python.
+    and an ObjectId their text; anything else is its text in Python, or its type's name where the text cannot be made.
     """
     return orjson.dumps(value, default=_shown).decode()
 
@@ -94,4 +94,7 @@ def _shown(value: Value) -> Value:
         return b64encode(value).decode()
     if type(value).__name__ == "Timestamp" and hasattr(value, "to_datetime"):  # MessagePack's: has nanoseconds.
         return timestamp_text(value)
-    return str(value)
+    try:
+        return str(value)
+    except RecursionError:  # A stored reference of BSON, with thousands of others in one another.
+        return f"a {type(value).__name__} that is nested too deep"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
+from itertools import chain
 from math import copysign, isfinite
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Value
@@ -18,6 +19,10 @@ The others are those of a composite, and of messages, requests and answers aroun
 """
 
 _CONTAINERS: Final = (dict, list)
+
+Wrappers: TypeAlias = "Mapping[type, Callable[[Value], Value]]"
+"""Types of values that have others in them: the object or array of those; another value for none."""
+_NO_WRAPPERS: Final[Wrappers] = {}
 
 
 def depth_limit(max_depth: int, message_type: str) -> int:
@@ -31,8 +36,13 @@ def depth_limit(max_depth: int, message_type: str) -> int:
     return max_depth
 
 
-def check_depth(value: Value, max_depth: int) -> None:
+def check_depth(value: Value, max_depth: int, wrappers: Wrappers = _NO_WRAPPERS) -> None:
     """Refuse a value nested deeper than so many objects and arrays. Walks level by level: no depth exhausts the stack.
+
+    Args:
+        value: the value.
+        max_depth: the deepest level that is allowed.
+        wrappers: types of the message type that have values in them, and count as the object or array of those.
 
     Raises:
         RecordRejected: `too_deep`.
@@ -42,21 +52,29 @@ def check_depth(value: Value, max_depth: int) -> None:
     for _ in range(max_depth - 1):
         if not level:
             return
-        level = [child for parent in level for child in _values_in(parent) if type(child) in _CONTAINERS and child]
-    if any(type(child) in _CONTAINERS for parent in level for child in _values_in(parent)):
+        level = [child for child in _children(level, wrappers) if type(child) in _CONTAINERS and child]
+    if any(type(child) in _CONTAINERS for child in _children(level, wrappers)):
         raise RecordRejected("too_deep", f"nested deeper than {max_depth} objects and arrays")
 
 
-def check_writable_depth(value: Value, max_depth: int) -> None:
-    """Refuse to write a value that would be too deep to be read.
+def check_writable_depth(value: Value, max_depth: int, wrappers: Wrappers = _NO_WRAPPERS) -> None:
+    """Refuse to write a value that would be too deep to be read; arguments as of `check_depth`.
 
     Raises:
         TypeError: as `check_depth` says it.
     """
     try:
-        check_depth(value, max_depth)
+        check_depth(value, max_depth, wrappers)
     except RecordRejected as error:
         raise TypeError(error.detail) from None
+
+
+def _children(level: list[Value], wrappers: Wrappers) -> Iterable[Value]:
+    """The values in objects and arrays, wrapped ones unwrapped."""
+    children = chain.from_iterable(map(_values_in, level))
+    if not wrappers:
+        return children
+    return (wrappers[type(child)](child) if type(child) in wrappers else child for child in children)
 
 
 def _values_in(value: Value) -> Iterable[Value]:

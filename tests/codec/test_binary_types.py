@@ -9,6 +9,8 @@ import pytest
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec.bson_type import BsonCodec
+from processor.codec.contract import CodecOptions
+from processor.codec.json_value import to_json_line
 from processor.codec.message_pack import MsgpackCodec
 from processor.config import TopicConfig
 from processor.testing import ProcessorTestDriver
@@ -76,6 +78,38 @@ def test_a_valid_document_of_thousands_of_levels_is_too_deep():
     for _ in range(5000):
         data = (len(data) + 8).to_bytes(4, "little") + b"\x03a\0" + data + b"\0"
     assert refused(CODEC, data).startswith("too_deep: ")
+
+
+WRAPPED = {
+    "references": lambda value: bson.DBRef("x", value),
+    "references with fields": lambda value: bson.DBRef("x", 1, extra=value),
+    "code": lambda value: bson.Code("", {"a": value}),
+}
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_documents_in_references_and_code_count_as_levels(wrapped):
+    """References and code that have one another in them are read up to `max_depth` levels, and not beyond."""
+    codec = BsonCodec(CodecOptions(max_depth=20))
+    messages = [{"a": 1}]
+    for _ in range(25):
+        messages.append({"a": WRAPPED[wrapped](messages[-1]["a"])})
+    for levels, value in enumerate(messages, 1):
+        data = bson.encode(value)
+        if levels <= 20:
+            assert codec.decode(data) == codec.decode(codec.encode(value)) == value
+        else:
+            assert refused(codec, data).startswith("too_deep: ")
+            with pytest.raises(TypeError, match="nested deeper"):
+                codec.encode(value)
+
+
+def test_a_stored_reference_of_any_depth_is_shown():
+    """A record that was stored with references of thousands of levels is shown, with the type in place of the value."""
+    value = {"a": 1}
+    for _ in range(5000):
+        value = {"a": bson.DBRef("x", value["a"])}
+    assert to_json_line(value) == '{"a":"a DBRef that is nested too deep"}'
 
 
 @pytest.mark.parametrize("value", [{"a": 2**64}, {"a": {1: 2}}, {"a\0": 1}, {"a": object()}, [1], {"a": "\ud800"}])
