@@ -32,7 +32,7 @@ class _Records:
         self._records = CompactRecords()
 
     def __call__(self, text: str) -> None:
-        headers = [("trace", text.encode())]
+        headers: list[tuple[str, str | bytes | None]] = [("trace", text.encode())]
         self._records.records([Message(key=b"k", value=b"{}", headers=headers, offset=0, timestamp=(1, 5))])
 
 

@@ -7,14 +7,15 @@ A publish is checked by the schema that it names, a delta by the same without wh
 The schema of deltas accepts each record of a schema with any members left out, at any depth of objects. Only keywords
 are kept for which that is certain. `required`, `minProperties`, `dependentRequired`, conditions and negations are not:
 they can make a part of a valid record invalid. `oneOf` becomes `anyOf`, since a part may be valid by several of its
-schemas.
+schemas. A schema that is referred to and not in what is kept, such as `#/components/schemas/T`, is in the definitions.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeAlias
+from urllib.parse import quote, unquote
 
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.frame import SCHEMA_ID_HEADER, id_frame, without_frame
@@ -30,6 +31,7 @@ from processor.codec.schema_registry.topic_schema import (
 from processor.errors import ConfigurationError, RecordRejected
 from processor.record import Headers, Value
 from processor.values.kinds import FieldType
+from processor.values.pointer import child
 
 _VALUES: Final = frozenset(
     (
@@ -60,11 +62,10 @@ def partial_schema_text(text: str, references: Mapping[str, str]) -> str:
     Raises:
         ValueError: a text is not JSON.
     """
-    schema = _partial(json.loads(text))
+    schema = _resource(json.loads(text))
     if references and isinstance(schema, dict):
-        place = "$defs" if any(draft in str(schema.get("$schema")) for draft in _DRAFTS_OF_DEFS) else "definitions"
         bundled = {name: _bundled(name, json.loads(content)) for name, content in references.items()}
-        schema[place] = {**schema.get(place, {}), **bundled}
+        schema.setdefault(_place(schema), {}).update(bundled)
     return json.dumps(schema, separators=(",", ":"), sort_keys=True)
 
 
@@ -77,22 +78,67 @@ def without_nulls(value: Value) -> Value:
 
 def _bundled(name: str, schema: Value) -> Value:
     """A schema that is referred to, with the name of the reference as its identity."""
-    partial = _partial(schema)
+    partial = _resource(schema)
     if not isinstance(partial, dict):
         return partial
     old_draft = "draft-04" in str(schema.get("$schema", "")) or "draft-03" in str(schema.get("$schema", ""))
     return {**partial, ("id" if old_draft else "$id"): name}
 
 
-def _partial(schema: Value) -> Value:
+def _place(schema: Value) -> str:
+    """The keyword of definitions."""
+    return "$defs" if any(draft in str(schema.get("$schema")) for draft in _DRAFTS_OF_DEFS) else "definitions"
+
+
+_Referring: TypeAlias = "list[dict[str, Value]]"
+"""The derived schemas that refer to others."""
+
+
+def _resource(schema: Value) -> Value:
+    """A schema with an identity of its own, to which pointers in it are relative: it contains all that they lead to."""
     if not isinstance(schema, dict):
         return schema  # True or False, or what the check of the schema has refused.
+    referring: _Referring = []
+    partial, place, moved = _members(schema, referring), _place(schema), dict[str, str]()
+    for each in referring:  # It grows: a schema that is moved may refer to others.
+        pointer = each["$ref"]
+        if not pointer.startswith("#/") or _target(partial, pointer) is not None:
+            continue
+        if pointer not in moved and isinstance(target := _target(schema, pointer), dict | bool):
+            name = unquote(pointer[1:])
+            partial.setdefault(place, {})[name] = _partial(target, referring)
+            moved[pointer] = f"#/{place}{quote(child('', name))}"
+        each["$ref"] = moved.get(pointer, pointer)
+    return partial
+
+
+def _target(schema: Value, pointer: str) -> Value:
+    """The schema at a pointer; None if there is none."""
+    for step in pointer.split("/")[1:]:
+        name = unquote(step).replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
+            schema = schema[int(name)]
+        else:
+            schema = schema.get(name) if isinstance(schema, dict) else None
+    return schema
+
+
+def _partial(schema: Value, referring: _Referring) -> Value:
+    """A part of a schema."""
+    if not isinstance(schema, dict) or not schema.get("$id", "#").startswith("#"):
+        return _resource(schema)
+    return _members(schema, referring)
+
+
+def _members(schema: dict[str, Value], referring: _Referring) -> dict[str, Value]:
     partial: dict[str, Value] = {}
     for keyword, value in schema.items():
         if keyword in _VALUES:
             partial[keyword] = value
         elif (derive := _DERIVED.get(keyword)) is not None:
-            partial.update(derive(keyword, value))
+            partial.update(derive(keyword, value, referring))
+    if "$ref" in partial:
+        referring.append(partial)
     choices = partial.pop("oneOf", None)
     if choices is not None:
         if "anyOf" in partial:
@@ -102,32 +148,32 @@ def _partial(schema: Value) -> Value:
     return partial
 
 
-def _one(keyword: str, value: Value) -> dict[str, Value]:
-    return {keyword: _partial(value)}
+def _one(keyword: str, value: Value, referring: _Referring) -> dict[str, Value]:
+    return {keyword: _partial(value, referring)}
 
 
-def _many(keyword: str, value: Value) -> dict[str, Value]:
-    return {keyword: [_partial(item) for item in value]}
+def _many(keyword: str, value: Value, referring: _Referring) -> dict[str, Value]:
+    return {keyword: [_partial(item, referring) for item in value]}
 
 
-def _named(keyword: str, value: Value) -> dict[str, Value]:
-    return {keyword: {name: _partial(item) for name, item in value.items()}}
+def _named(keyword: str, value: Value, referring: _Referring) -> dict[str, Value]:
+    return {keyword: {name: _partial(item, referring) for name, item in value.items()}}
 
 
-def _items(keyword: str, value: Value) -> dict[str, Value]:
-    return _many(keyword, value) if isinstance(value, list) else _one(keyword, value)
+def _items(keyword: str, value: Value, referring: _Referring) -> dict[str, Value]:
+    return (_many if isinstance(value, list) else _one)(keyword, value, referring)
 
 
-def _enum(keyword: str, value: Value) -> dict[str, Value]:
+def _enum(keyword: str, value: Value, _referring: _Referring) -> dict[str, Value]:
     """Keep a list of allowed values; of allowed objects a delta has parts."""
     return {} if any(isinstance(item, dict) for item in value) else {keyword: value}
 
 
-def _const(keyword: str, value: Value) -> dict[str, Value]:
-    return _enum(keyword, [value]) and {keyword: value}
+def _const(keyword: str, value: Value, referring: _Referring) -> dict[str, Value]:
+    return _enum(keyword, [value], referring) and {keyword: value}
 
 
-_DERIVED: Final[Mapping[str, Callable[[str, Value], dict[str, Value]]]] = {
+_DERIVED: Final[Mapping[str, Callable[[str, Value, _Referring], dict[str, Value]]]] = {
     **dict.fromkeys(_SCHEMAS, _one),
     **dict.fromkeys(_LISTS, _many),
     **dict.fromkeys(_MAPS, _named),
@@ -158,7 +204,10 @@ class _Checks:
         """
         references = dict(zip(schema.reference_names, schema.references, strict=True))
         self.record = SchemaCheck(schema.text, references)
-        self.delta_text = partial_schema_text(schema.text, references)
+        try:
+            self.delta_text = partial_schema_text(schema.text, references)
+        except (AttributeError, TypeError, RecursionError):
+            raise UnusableSchema("a schema in it that it refers to is no JSON Schema") from None
         self.partial = SchemaCheck(self.delta_text, {})
 
     def check(self, value: Value, *, is_delta: bool) -> str | None:
