@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 
 import jsonschema
 import pytest
@@ -229,6 +230,18 @@ def test_large_numbers_and_decimals_are_numbers():
             codec.decode(bad)
 
 
+@pytest.mark.parametrize("data", [b'{"p":0.%s}', b'{"p":%s}', b'{"p":1.%se9}'])
+def test_a_multiple_takes_linear_time(data):
+    """A number of a hundred thousand digits is no multiple, as far as that is computed; it is refused at once."""
+    codec = JsonSchemaCodec(
+        CodecOptions(topic="o", schema=SchemaConfig(text='{"properties":{"p":{"multipleOf":0.01}}}'))
+    )
+    begin_s = time.thread_time()
+    with pytest.raises(RecordRejected, match="multipleOf"):
+        codec.decode(data % (b"12" * 100_000))
+    assert time.thread_time() - begin_s < 0.5
+
+
 def test_unique_items_take_linear_time():
     """A hundred thousand items of mixed types are compared at once; true is not 1, and 1 is 1.0."""
     codec = JsonSchemaCodec(
@@ -273,8 +286,51 @@ SUBSCHEMAS = st.sampled_from(
         {"additionalProperties": {"type": ["integer", "string", "object", "array"]}},
         {"properties": {"list": {"contains": {"required": ["p"]}}}},
         {"patternProperties": {"^o": {"minProperties": 1}}},
+        {"properties": {"o": {"$ref": "#/components/o"}}, "components": {"o": {"required": ["p"]}}},
+        {"oneOf": [{"properties": {"o": {"required": ["p"]}}}],
+         "properties": {"o": {"$ref": "#/oneOf/0/properties/o"}}},
+        {"not": {"required": ["kind"], "minProperties": 2}, "properties": {"o": {"$ref": "#/not"}}},
     ]
 )  # fmt: skip
+
+
+REFERRING = {
+    "components": {"components": {"schemas": {"T": {"$ref": "#/components/schemas/U"}, "U": ADDRESS}}},
+    "a name with escapes": {"a/b ~": {"T": ADDRESS}},
+    "the name of a definition": {"T": ADDRESS, "definitions": {"T": {"type": "string"}}},
+    "a choice": {"oneOf": [{"properties": {"x": ADDRESS}}]},
+    "a negation": {"not": {"required": ["y"], "properties": {"x": ADDRESS}}},
+    "definitions": {"definitions": {"T": ADDRESS}},
+    "itself": {"types": {"T": {**ADDRESS, "properties": {"zip": {"type": "string"}, "in": {"$ref": "#/types/T"}}}}},
+}
+POINTERS = {
+    "components": "#/components/schemas/T", "a name with escapes": "#/a~1b%20~0/T", "the name of a definition": "#/T",
+    "a choice": "#/oneOf/0/properties/x", "a negation": "#/not/properties/x", "definitions": "#/definitions/T",
+    "itself": "#/types/T",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("draft", [DRAFT, "https://json-schema.org/draft/2020-12/schema"])
+@pytest.mark.parametrize("place", REFERRING)
+def test_a_schema_may_refer_to_any_place_in_itself(place, draft):
+    """Records and deltas are checked by schemas in any member, of which those of deltas lack what records require."""
+    schema = {"$schema": draft, "properties": {"address": {"$ref": POINTERS[place]}}, **REFERRING[place]}
+    codec = JsonSchemaCodec(CodecOptions(topic="o", schema=SchemaConfig(text=json.dumps(schema))))
+    value = {"address": {"zip": "8"}}
+    assert codec.decode(codec.encode(value)) == value
+    assert codec.encode_delta({"address": {}}) == (b'{"address":{}}', [])
+    with pytest.raises(RecordRejected, match="'zip' is a required property"):
+        codec.decode(b'{"address":{}}')
+    with pytest.raises(TypeError, match="/address/zip does not fit its schema"):
+        codec.encode_delta({"address": {"zip": 8}})
+
+
+@pytest.mark.parametrize("target", [{"properties": 1}, {"$ref": 1}, {"allOf": [{"$id": 1}]}, {"items": [{"enum": 1}]}])
+def test_a_reference_to_what_is_no_schema_is_refused_at_the_start(target):
+    """A member that no draft describes, and that is referred to, must be a schema."""
+    text = json.dumps({"properties": {"a": {"$ref": "#/components/T"}}, "components": {"T": target}})
+    with pytest.raises(ConfigurationError, match=r"no(t a)? JSON Schema"):
+        JsonSchemaCodec(CodecOptions(topic="o", schema=SchemaConfig(text=text)))
 
 
 @settings(max_examples=300, derandomize=True, deadline=None)

@@ -19,8 +19,8 @@ from processor.codec.schema_registry.topic_schema import UnusableSchema
 from processor.codec.value_checks import step_to
 from processor.record import Value
 
-EXPONENT_MAX: Final = 4000
-"""Largest power of ten for which `multipleOf` is computed; a double has 308."""
+DIGITS_MAX: Final = 4000
+"""Most digits, and largest power of ten, for which `multipleOf` is computed: in quadratic time. A double has 308."""
 _SHOWN_CHARACTERS: Final = 200
 _OF_NAMES: Final = frozenset(("required", "additionalProperties", "dependentRequired", "propertyNames"))
 """Keywords whose messages by jsonschema hold names of members, and no values."""
@@ -104,7 +104,8 @@ def _multiple_of(validator: Any, divisor: Value, value: Value, _schema: Value) -
     if not validator.is_type(value, "number"):
         return
     number = Decimal(str(value))
-    if abs(number.adjusted()) > EXPONENT_MAX or (Fraction(number) / Fraction(str(divisor))).denominator != 1:
+    is_long = abs(number.adjusted()) > DIGITS_MAX or len(number.as_tuple().digits) > DIGITS_MAX
+    if is_long or (Fraction(number) / Fraction(str(divisor))).denominator != 1:
         yield ValidationError("not a multiple")
 
 
