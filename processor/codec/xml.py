@@ -20,6 +20,8 @@ TEXT: Final = "#text"
 MARK: Final = "sowstream"
 """Target of the processing instruction that resolves ambiguities of plain XML."""
 
+_MARKS: Final = frozenset(("array", "object"))
+
 SPACES: Final = " \t\r\n"
 _ILLEGAL: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TEXT_ESCAPES: Final = {"\r": "&#13;"}
@@ -228,7 +230,7 @@ class _Reader:
     def _instruction(self, target: str, content: str) -> None:
         if target == MARK:
             members, texts, marks = self._open[-1]
-            self._open[-1] = (members, texts, (marks or set()) | set(content.split()))
+            self._open[-1] = (members, texts, (marks or set()) | _MARKS.intersection(content.split()))
 
     def _doctype(self, *_declaration: object) -> NoReturn:
         raise RecordRejected("undecodable", f"a document type (DTD) is refused; {self.place()}")

@@ -196,6 +196,9 @@ def messages_of_xml(size: int) -> dict[str, bytes]:
         "sections of one": b"<a>" + b"<![CDATA[]]]>" * (size // 13) + b"</a>",
         "instructions": b"<a>" + b"<?a?>" * (size // 5) + b"</a>",
         "our instructions": b"<a>" + b"<?sowstream a?>" * (size // 15) + b"</a>",
+        "our instructions of many words": b"<a>"
+        + b"".join(b"<?sowstream %x?>" % number for number in range(size // 18))
+        + b"</a>",
         "one long instruction": b"<a><?sowstream " + b"a " * (size // 2) + b"?></a>",
         "comments": b"<a>" + b"<!---->" * (size // 7) + b"</a>",
         "a comment that does not end": b"<a><!--" + b"-" * size,
