@@ -186,7 +186,8 @@ class CommandMerge:
             body, grouped = self._changes.prepare(old, command, body, request.remove, request.group_stamps)
             if self._is_enriched:
                 self._key.check(key, body, self._nulls_missing and is_delta)
-        is_completed = not is_delta and self._can_delta and self._changes.add_key_field(key, old, body)
+        is_full = (not is_delta or not self._can_delta) and type(body) is dict
+        is_completed = is_full and self._changes.add_key_field(key, old, body)
         headers: Headers
         if old is None:
             if len(key) > KEY_BYTES_MAX:
@@ -232,7 +233,9 @@ class CommandMerge:
                     self._context.count("unreadable_replaced")
                 data = self._encode_decoded(merged)  # All that is new in it was checked with the delta.
             else:
-                data = value = self._messages.whole(record, request, body, is_enriched=self._is_enriched)
+                data = value = self._messages.whole(
+                    record, request, body, is_enriched=self._is_enriched, is_completed=is_completed
+                )
         except TypeError as error:
             if is_completed:
                 raise RecordRejected("missing_key", f"no {self._key.pointers[0]} in the message: {error}") from None

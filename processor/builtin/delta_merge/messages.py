@@ -228,14 +228,23 @@ class Messages:
             raise RecordRejected("missing_key", self._preprocess.needs_key)
         return body
 
-    def whole(self, record: Record, request: CommandHeaders, changed: Value, *, is_enriched: bool) -> bytes:
+    def whole(
+        self, record: Record, request: CommandHeaders, changed: Value, *, is_enriched: bool, is_completed: bool
+    ) -> bytes:
         """The message of a type without deltas: as it came, unless a plug-in changed it to `changed`.
 
         Raises:
-            RecordRejected: `bad_header`: the command removes fields.
+            RecordRejected: `bad_header`: the command removes fields. `missing_key`: the key field that `changed` was
+                completed with is not in the message, which is to stay as it came.
         """
         if request.remove is not None:
             raise RecordRejected("bad_header", "header remove: messages of this type are published whole")
         assert record.value is not None
         is_changed = self._preprocess is not None or is_enriched
+        if is_completed and not is_changed:
+            raise RecordRejected(
+                "missing_key",
+                "the key field is not in the message, and messages of this type are stored as they came; publish it "
+                "in the message, or set key_in_body: optional",
+            )
         return self._codec.encode(changed) if is_changed else record.value

@@ -295,6 +295,20 @@ class TestKeyInBody:
         driver.pipe_input(key, body, {"command": "publish"})
         assert [reason for reason, _ in rejected(driver)] == ["missing_key"]
 
+    @pytest.mark.parametrize("command", ["publish", "delta_publish"])
+    @pytest.mark.parametrize(
+        ("settings", "reasons", "after"),
+        [({}, ["missing_key"], b'{"id":"7"}'), ({"key_in_body": "optional"}, [], b'{"n":2}')],
+    )
+    def test_a_message_that_is_stored_as_it_came_must_have_it(self, settings, reasons, after, command):
+        """Of a type without deltas a message without its key field is rejected, and replaces no record that has it."""
+        topic = TopicConfig(message_type="composite-global", parts=("json",), key=("/0/id",), **settings)
+        driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+        for data in (b'{"id":"7"}', b'{"n":2}'):
+            driver.pipe_input("7", len(data).to_bytes(4) + data, {"command": command})
+        assert [reason for reason, _ in rejected(driver)] == reasons
+        assert (driver.pending_output("sow")[-1].value or b"")[4:] == after
+
     def test_optional_keeps_the_record_without_it(self):
         """`key_in_body: optional` stores a full publish as it came."""
         topic = TopicConfig(key_in_body="optional")
