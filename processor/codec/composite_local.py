@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Final
 
 from processor.codec.contract import Codec, CodecOptions, empty_message, load_codec
@@ -37,11 +38,12 @@ class CompositeLocalCodec(Codec):
         if not options.parts:
             raise ConfigurationError(f"{self.message_type} needs `parts`, the message types of its parts in order")
         depth_limit(options.max_depth - 1, f"{self.message_type}, which is a level itself, with 1 less,")
+        part_options = replace(options, max_depth=options.max_depth - 1, parts=())
         self._parts: list[tuple[str, Codec]] = []
         for index, part in enumerate(options.parts):
             if part in _COMPOSITES:
                 raise ConfigurationError(f"parts: part {index} is {part}; a composite in a composite is not supported")
-            codec = load_codec(part, _options_of_part(options))
+            codec = load_codec(part, part_options)
             if codec.uses_headers and self.can_delta:
                 raise ConfigurationError(
                     f"parts: part {index} is {part}, whose deltas need headers of their own; use composite-global"
@@ -146,16 +148,3 @@ class CompositeGlobalCodec(CompositeLocalCodec):
     message_type: ClassVar[str] = "composite-global"
     has_opaque_parts: ClassVar[bool] = False
     can_delta: ClassVar[bool] = False
-
-
-def _options_of_part(options: CodecOptions) -> CodecOptions:
-    """The same for a part, a level below."""
-    return CodecOptions(
-        max_depth=options.max_depth - 1,
-        topic=options.topic,
-        schema=options.schema,
-        registry=options.registry,
-        registry_wait_s=options.registry_wait_s,
-        separator=options.separator,
-        reads_only=options.reads_only,
-    )

@@ -1,12 +1,16 @@
 """The message types composite-local and composite-global consist of parts of other types."""
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from confluent_kafka.schema_registry import Schema
 
 from processor.codec import CodecOptions
 from processor.codec.composite_local import CompositeGlobalCodec, CompositeLocalCodec
+from processor.codec.schema_registry.schemas import Registry
 from processor.config import SchemaConfig
+from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
 from tests.codec.specimens import PROTO_FILE, refused
 
@@ -105,3 +109,14 @@ def test_a_part_that_needs_headers_for_its_deltas_is_refused_where_parts_have_de
     with pytest.raises(ConfigurationError, match="part 0 is avro, whose deltas need headers"):
         CompositeLocalCodec(options)
     assert CompositeGlobalCodec(options).decode(bytes(4)) == {}
+
+
+def test_a_part_uses_the_subjects_of_its_topic():
+    """A part reads and registers its schemas under the topic's Kafka names, with the prefix of the installation."""
+    url = f"mock://{uuid4()}"
+    client = Registry({"url": url})._client
+    schema = '{"type":"record","name":"R","fields":[{"name":"id","type":"string"}]}'
+    client.register_schema("acme.orders.publish-value", Schema(schema, "AVRO"))
+    names = KafkaNames(prefix="acme.")
+    CompositeGlobalCodec(CodecOptions(topic="orders", names=names, parts=("avro",), registry={"url": url}))
+    assert sorted(client.get_subjects()) == [f"acme.orders.{role}-value" for role in ("delta", "publish")]
