@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-_Text = TypeVar("_Text", str, bytes)
+_Text = TypeVar("_Text", bound=str | bytes)
 _Result = TypeVar("_Result")
 
 CACHED_SIZE_MAX: Final = 1024

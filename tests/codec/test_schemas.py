@@ -120,12 +120,15 @@ def test_a_registry_that_never_answers_stops_the_worker_and_no_secret_is_shown(i
     assert "hunter2" not in str(stopped.value)
 
 
-def test_credentials_of_an_address_are_sent_and_not_logged(caplog):
-    """Credentials in an address are sent and never logged, although the HTTP library logs every address."""
+@pytest.mark.parametrize("addresses", ["{}", "http://127.0.0.1:9,{}", "{}, {}"])
+def test_credentials_of_an_address_are_sent_and_not_logged(caplog, addresses):
+    """Credentials in any address are sent and never logged, although the HTTP library logs every address."""
     caplog.set_level("DEBUG")
-    with answering((200, {"schema": TEXT})) as (url, _), registry(url.replace("//", "//alice:hunter%402@")) as client:
-        client.schema(7)
-        assert client._client._rest_client.auth == ("alice", "hunter@2")
+    with answering((200, {"schema": TEXT})) as (url, _):
+        address = url.replace("//", "//alice:hunter%402@")
+        with registry(addresses.format(address, address)) as client:
+            client.schema(7)
+            assert client._client._rest_client.auth == ("alice", "hunter@2")
     assert caplog.text
     assert "hunter" not in caplog.text
 
@@ -160,6 +163,7 @@ def test_an_incompatible_schema_is_a_configuration_error_with_the_registrys_word
         {"url": "ftp://alice:hunter2@host"},
         {"url": "http://host", "basic.auth.user.info": "hunter2"},
         {"url": "http://alice:hunter2@host", **SECRETS},
+        {"url": "http://alice:hunter2@a,http://alice:hunter3@b"},
         {"url": "http://host", "tiemout": "1", **SECRETS},
         {"url": "http://host", "timeout": "hunter2"},
     ],

@@ -90,18 +90,21 @@ def _credentials_apart(settings: Mapping[str, str]) -> Mapping[str, str]:
     """The settings with credentials out of the address: HTTP libraries log addresses.
 
     Raises:
-        ValueError: there are others already.
+        ValueError: there are others already, or an address has others than another one.
     """
-    urls = settings["url"].split(",")
-    given = urlsplit(urls[0].strip())
-    if given.username is None:
+    addresses = [urlsplit(url.strip()) for url in settings["url"].split(",")]
+    logins = {(address.username, address.password or "") for address in addresses if address.username is not None}
+    if not logins:
         return settings
     if "basic.auth.user.info" in settings:
         raise ValueError("credentials twice: in url and in basic.auth.user.info")
+    if len(logins) > 1:
+        raise ValueError("credentials twice: those of one address in url differ from those of another")
+    ((user, password),) = logins
     return {
         **settings,
-        "url": ",".join(_plain(url.strip()) for url in urls),
-        "basic.auth.user.info": f"{unquote(given.username)}:{unquote(given.password or '')}",
+        "url": without_credentials(settings["url"]),
+        "basic.auth.user.info": f"{unquote(user)}:{unquote(password)}",
     }
 
 
