@@ -127,6 +127,18 @@ def test_a_schema_that_is_missing_or_of_another_kind_rejects_the_record():
         assert len(asked) == 1
 
 
+@pytest.mark.parametrize("status", [400, 405, 422])
+@pytest.mark.parametrize("wait_s", [30.0, None])
+def test_an_id_that_the_registry_refuses_rejects_the_record(status, wait_s):
+    """A registry that refuses the request for one id rejects the record of it, with its words, and holds nothing."""
+    with answering((status, {"error_code": status, "message": "no id"})) as (url, asked):
+        registry = Registry({"url": url}, wait_s)
+        for _ in range(2):
+            with pytest.raises(RecordRejected, match=rf"schema_not_found: .*HTTP {status}\): no id$"):
+                registry.schema("00000000-0000-0000-0000-000000000001")
+        assert len(asked) == 1
+
+
 def test_requests_are_made_one_at_a_time_and_the_thread_ends():
     """Two waits for one answer cause one request, and the thread ends when no request is left."""
     gate = Gate()

@@ -57,7 +57,7 @@ REFERENCES_MAX: Final = 1000
 """Most schemas that one may refer to."""
 
 _PAUSE_S, _PAUSE_MAX_S = 0.1, 3.0
-_REFUSED: Final = frozenset((401, 403))
+_REFUSED: Final = frozenset((401, 403, 407))
 
 _Answer = TypeVar("_Answer")
 _log = logging.getLogger(__name__)
@@ -88,6 +88,10 @@ class NotFound(Exception):
     """The registry answered that there is no such schema."""
 
 
+class RefusedRequest(ConfigurationError):
+    """The registry refused one request, with a status that is not about our credentials."""
+
+
 class Registry:
     """One registry."""
 
@@ -110,7 +114,7 @@ class Registry:
         # Another client, as each keeps its answers whatever their format.
         self._serialized = new_client(settings, self._shown) if schema_type == "PROTOBUF" else None
         self._schemas: dict[int | str, SchemaText] = {}
-        self._missing: dict[int | str, float] = {}
+        self._missing: dict[int | str, tuple[float, str]] = {}
         self._refused: dict[int | str, RecordRejected] = {}
         self._wait_s = wait_s
         self._asking = Asking(self._look_up, "schema registry")
@@ -146,8 +150,9 @@ class Registry:
         if schema is None:
             if (refused := self._refused.get(schema_id)) is not None:
                 raise RecordRejected(refused.reason, refused.detail)
-            if self._missing.get(schema_id, 0.0) > time.monotonic():
-                raise RecordRejected("schema_not_found", f"the registry has no schema {schema_id}")
+            end_s, detail = self._missing.get(schema_id, (0.0, ""))
+            if end_s > time.monotonic():
+                raise RecordRejected("schema_not_found", detail)
         return schema
 
     def _look_up(self, schema_id: int | str) -> None:
@@ -155,8 +160,10 @@ class Registry:
         try:
             schema = self._ask_readable(f"asking for schema {schema_id}", partial(_by_id, schema_id))
             self._schemas[schema_id] = self._whole(schema)
-        except NotFound:
-            _remember(self._missing, schema_id, time.monotonic() + MISSING_TTL_S)
+        except (NotFound, RefusedRequest) as error:
+            # Some registries, and proxies before them, refuse an id that is none in other words than 404.
+            detail = str(error) or f"the registry has no schema {schema_id}"
+            _remember(self._missing, schema_id, (time.monotonic() + MISSING_TTL_S, detail))
         except RecordRejected as error:
             _remember(self._refused, schema_id, error)
 
@@ -215,6 +222,8 @@ class Registry:
             return int(self._ask(what, lambda: self._client.register_schema(subject, schema)))
         except NotFound:
             raise ConfigurationError(f"{what}: the schema registry {self._shown} has no way to do it") from None
+        except RefusedRequest as error:
+            raise ConfigurationError(f"{error}; where it is about compatibility, give a new field a default") from None
 
     def _registered(self, subject: str, version: int | None) -> Any:
         if version is not None:
@@ -313,9 +322,9 @@ class Registry:
                         "the credentials in schema_registry, such as basic.auth.user.info, and what they may do"
                     ) from None
                 if 400 <= error.http_status_code < 500 and error.http_status_code not in {408, 429}:
-                    raise ConfigurationError(
+                    raise RefusedRequest(
                         f"{what}: the schema registry {self._shown} says no (HTTP {error.http_status_code}): "
-                        f"{error.error_message!s:.500}; where it is about compatibility, give a new field a default"
+                        f"{error.error_message!s:.500}"
                     ) from None
                 problem = f"HTTP {error.http_status_code}"
             except Exception as error:  # noqa: BLE001 - the client lets any error of its HTTP library through
