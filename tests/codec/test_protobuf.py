@@ -1,17 +1,21 @@
 """Protobuf messages with a schema of a file, and of a registry."""
 
+import subprocess
+from dataclasses import replace
+
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaReference
 from google.protobuf import descriptor_pb2
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.codec import CodecOptions
+from processor.codec.protobuf import registered
 from processor.codec.protobuf.codec import protobuf_codec
 from processor.codec.protobuf.registered import file_of, message_at, message_type, path_of
 from processor.codec.schema_registry.schemas import Registry, SchemaText
 from processor.codec.schema_registry.topic_schema import UnusableSchema
 from processor.config import SchemaConfig, TopicConfig
-from processor.errors import ConfigurationError, RecordRejected
+from processor.errors import ConfigurationError, PartitionHeld, RecordRejected, Stop
 from processor.testing import ProcessorTestDriver
 from tests.builtin.merging import rejected, told
 from tests.codec.proto_world import NAMES, World, classes, file_text
@@ -247,6 +251,7 @@ import "google/protobuf/timestamp.proto";
 message Order { optional int64 id = 1; optional Part part = 2; google.protobuf.Timestamp at = 3;
   message Line { optional string sku = 1; } }
 """
+TEXT_ALONE = 'syntax = "proto3"; package shop; message Order { optional int64 id = 1; } message Other {}'
 PARTS = 'syntax = "proto3"; package shop; message Part { optional string name = 1; }'
 
 
@@ -260,6 +265,28 @@ def test_the_text_of_a_file_is_compiled_with_the_files_that_it_imports():
     codec = protobuf_codec(CodecOptions(topic="orders", schema=SchemaConfig(**SUBJECT), registry=world.settings))
     record = {"id": 1, "part": {"name": "x"}, "at": {"seconds": 5, "nanos": 0}}
     assert codec.decode(codec.encode(record)) == record
+
+
+def test_a_schema_is_compiled_once_for_all_paths_and_again_after_protoc_ran_out_of_time(monkeypatch):
+    """A slow protoc holds the partition, or stops a client, until it is asked again; it runs once for each schema."""
+    world = World()
+    world.framed(id=7)
+    frame = b"\0" + world.client.register_schema("newer", Schema(TEXT_ALONE, "PROTOBUF")).to_bytes(4)
+    options = CodecOptions(topic="orders", schema=SchemaConfig(**SUBJECT), registry=world.settings)
+    held, waiting = (protobuf_codec(replace(options, registry_wait_s=wait_s)) for wait_s in (30.0, None))
+    monkeypatch.setattr(registered, "PROTOC_TIMEOUT_S", 0.0)
+    with pytest.raises(PartitionHeld, match="protoc has not compiled it in 0 s"):
+        held.decode(frame + b"\0\x08\x07")
+    with pytest.raises(Stop, match="protoc has not compiled it in 0 s"):
+        waiting.decode(frame + b"\0\x08\x07")
+    monkeypatch.undo()
+    runs, run = [], subprocess.run
+    monkeypatch.setattr(subprocess, "run", lambda *command, **options: runs.append(command) or run(*command, **options))
+    for path in (b"\0", b"\2\0"):
+        assert held.decode(frame + path + b"\x08\x07") == {"id": 7}
+    for step in range(2, 40, 2):
+        assert refused(held, frame + bytes([2, step])).startswith("schema_mismatch: ")
+    assert len(runs) == 1
 
 
 @pytest.mark.parametrize(

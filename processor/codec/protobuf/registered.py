@@ -30,8 +30,9 @@ from processor.codec.protobuf.messages import DeltaCodec, MessageCodec, WholeCod
 from processor.codec.schema_registry.schemas import Registry, SchemaText, is_base64
 from processor.codec.schema_registry.topic_schema import UnusableSchema, framed_schema, open_topic_schema
 from processor.codec.value_checks import depth_limit
-from processor.errors import ConfigurationError, RecordRejected, unknown_name
+from processor.errors import ConfigurationError, PartitionHeld, RecordRejected, Stop, unknown_name
 from processor.record import Headers, Value
+from processor.values import cached_by_text
 
 PROTOC_TIMEOUT_S: Final = 30.0
 """Longest run of protoc for one schema."""
@@ -40,11 +41,16 @@ _SHIPPED: Final = re.compile(r"(google/(?:protobuf|type)|confluent(?:/types?)?)/
 """The files that come with the libraries, which no registry has."""
 
 
+class SlowCompiler(UnusableSchema):
+    """protoc has run out of time, as on a busy machine: the schema may be good."""
+
+
 def file_of(schema: SchemaText) -> FileDescriptor:
     """The file that a schema describes, in a pool of its own with the files that it imports.
 
     Raises:
         UnusableSchema: it is no such schema, or it cannot be compiled.
+        SlowCompiler: it is not compiled yet.
     """
     texts = {_MAIN: schema.text, **dict(zip(schema.reference_names, schema.references, strict=True))}
     if all(map(is_base64, texts.values())):
@@ -159,7 +165,7 @@ def _compiled(texts: dict[str, str]) -> list[descriptor_pb2.FileDescriptorProto]
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise UnusableSchema(f"protoc has not compiled it in {PROTOC_TIMEOUT_S:g} s") from None
+            raise SlowCompiler(f"protoc has not compiled it in {PROTOC_TIMEOUT_S:g} s") from None
         if run.returncode != 0:
             raise UnusableSchema(f"protoc refuses it: {run.stderr.strip():.300}")
         return list(descriptor_pb2.FileDescriptorSet.FromString(output.read_bytes()).file)
@@ -177,8 +183,8 @@ def _write(directory: Path, name: str, text: str) -> None:
     file.write_text(text, encoding="utf-8")
 
 
-FRAMES_MAX: Final = 1000
-"""Most frames that are remembered, with the problem that each has or has not."""
+FILES_MAX: Final = 100
+"""Most schemas of publishers of which the compiled file, or the problem, is kept."""
 
 
 def registered_codec(options: CodecOptions) -> Codec:
@@ -197,7 +203,7 @@ def registered_codec(options: CodecOptions) -> Codec:
         descriptor = message_type(file_of(schema), options.schema.message)
     except UnusableSchema as error:
         raise ConfigurationError(f"the schema of topic {options.topic!r}, {where}: {error}") from None
-    frames = _Frames(registry, descriptor, schema.schema_id)
+    frames = _Frames(registry, descriptor, schema.schema_id, may_wait=options.registry_wait_s is None)
     make = message_factory.GetMessageClass(descriptor)
     return (RegisteredWholeCodec if implicit_fields(descriptor) else RegisteredDeltaCodec)(make, max_depth, frames)
 
@@ -205,11 +211,12 @@ def registered_codec(options: CodecOptions) -> Codec:
 class _Frames:
     """The frames of the messages of one topic: its own, and those of its publishers."""
 
-    def __init__(self, registry: Registry, message: Descriptor, schema_id: int) -> None:
+    def __init__(self, registry: Registry, message: Descriptor, schema_id: int, *, may_wait: bool) -> None:
         self.own = protobuf_frame(schema_id, path_of(message))
-        self._registry = registry
+        self._registry, self._may_wait = registry, may_wait
         self._name = message.full_name
-        self._problems: dict[bytes, str] = {self.own: ""}
+        self._files: dict[int | str, FileDescriptor | str] = {schema_id: message.file}
+        self._problem = cached_by_text(self._find_problem)
 
     def check_message(self, data: bytes) -> None:
         """Check the frame that a message begins with; errors as `check`, and `undecodable` where there is none."""
@@ -242,27 +249,37 @@ class _Frames:
             RecordRejected: `schema_not_found` or `schema_mismatch`.
             PartitionHeld, Stop: the registry does not answer.
         """
-        problem = self._problems.get(frame)
-        if problem is None:
-            problem = self._problem(frame)
-            if len(self._problems) >= FRAMES_MAX:
-                self._problems = {self.own: ""}
-            self._problems[frame] = problem
-        if problem:
+        if frame != self.own and (problem := self._problem(frame)):
             raise RecordRejected("schema_mismatch", problem)
 
-    def _problem(self, frame: bytes) -> str:
+    def _find_problem(self, frame: bytes) -> str:
         schema, shown = framed_schema(self._registry, frame)
+        file = self._file(schema, shown)
+        if isinstance(file, str):
+            return file
         path = path_in_frame(frame)
-        try:
-            message = message_at(file_of(schema), path)
-        except UnusableSchema as error:
-            return f"schema {shown}: {error}"
+        message = message_at(file, path)
         if message is None:
             return f"schema {shown} has no message type at {list(path)!s:.100}"
         if message.full_name != self._name:
             return f"schema {shown} has {message.full_name} at {list(path)}; the topic's records are {self._name}"
         return ""
+
+    def _file(self, schema: SchemaText, shown: int | str) -> FileDescriptor | str:
+        """The file of a schema, or the reason why there is none; each is compiled once for all paths."""
+        if (file := self._files.get(shown)) is not None:
+            return file
+        try:
+            file = file_of(schema)
+        except SlowCompiler as error:
+            problem = f"schema {shown}: {error}, and will be asked again; give it more processor time: nothing is lost"
+            raise Stop(problem) if self._may_wait else PartitionHeld("registry", problem) from None
+        except UnusableSchema as error:
+            file = f"schema {shown}: {error}"
+        if len(self._files) >= FILES_MAX:
+            self._files = {}
+        self._files[shown] = file
+        return file
 
 
 class _RegisteredCodec(MessageCodec):
