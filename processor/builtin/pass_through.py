@@ -67,7 +67,7 @@ class PassThrough(Processor):
         self._key, self._preprocess, self._enrich = compiled.key, compiled.preprocess, compiled.enrich
         self._requests = CommandReader(settings.default_command, codec.header_names)
         # Headers that are a part of the message go where its bytes go.
-        self._message_headers = codec.header_names | {FIELDS_NAME} if codec.uses_headers else frozenset[str]()
+        self._message_headers = codec.header_names | ({FIELDS_NAME} if codec.uses_headers else frozenset())
         own_topic = context.source_topic
         self._source = f"{own_topic}/{context.partition}/".encode()
         self._numbers = Deduplicator(context.marks, f"{own_topic}/".encode(), settings.sequence_jump_max)

@@ -16,6 +16,7 @@ from processor.installation.configured_pipelines import pipelines
 from processor.testing import ProcessorTestDriver
 from tests.builtin.installed import install
 from tests.builtin.merging import acks, bodies, rejected, told
+from tests.codec.specimens import PROTO_FILE
 
 
 def passing(**settings: Any) -> ProcessorTestDriver:
@@ -45,6 +46,26 @@ def test_a_message_is_delivered_byte_for_byte(driver):
         {},
         {"command": "publish"},
         {"trace": "t", "correlation_id": "abc", "client": "d", "sequence": "1"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "data"),
+    [
+        ({"message_type": "json"}, b'{"id": 7}'),
+        ({"message_type": "protobuf", "schema": {"file": PROTO_FILE, "message": "test.Row"}}, b"\x0a\x017"),
+    ],
+)
+def test_the_id_of_a_schema_is_delivered_in_the_message_or_in_its_header(settings, data):
+    """The frame of Confluent's clients stays before a message, and in header `__value_schema_id`, where it came."""
+    driver, frame = passing(**settings), b"\0\0\0\0\5" + b"\0" * (settings["message_type"] == "protobuf")
+    driver.pipe_input("7", frame + data)
+    driver.pipe_input("7", data, {"__value_schema_id": frame})
+    assert rejected(driver) == []
+    records = driver.pending_output("delta")
+    assert [(record.value, record.headers) for record in records] == [
+        (frame + data, []),
+        (data, [("__value_schema_id", frame)]),
     ]
 
 
