@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from decimal import Decimal
-from typing import Final
+from typing import Final, TypeAlias
+from uuid import UUID
 
 from processor.errors import ConfigurationError, RecordRejected
 from processor.merge.delta import apply_delta
 from processor.record import Value
 from processor.values.key_text import parts_of_key
-from processor.values.kinds import MISSING
+from processor.values.kinds import MISSING, UUIDS, FieldType
 from processor.values.pointer import find, names
+
+TypeOf: TypeAlias = Callable[[tuple[str, ...]], FieldType]
+"""Gives the type of the field at a path of names."""
 
 _IDENTIFIERS: Final = frozenset(("uuid.UUID", "bson.objectid.ObjectId"))
 
@@ -25,10 +29,12 @@ class KeyFields:
     key is that text in UTF-8.
     """
 
-    __slots__ = ("_names", "_only_name", "pointers", "text")
+    __slots__ = ("_names", "_only_name", "_uuids", "has_spellings", "pointers", "text")
 
     pointers: tuple[str, ...]
     """The JSON Pointers, as configured."""
+    has_spellings: bool
+    """True if a Kafka key may spell the key otherwise."""
     text: Callable[[Value], str | None]
     """The key of a record, from its body; None if a key field is missing.
 
@@ -36,8 +42,12 @@ class KeyFields:
         RecordRejected: `missing_key`: a key field is there, with a value that is no key.
     """
 
-    def __init__(self, pointers: tuple[str, ...]) -> None:
+    def __init__(self, pointers: tuple[str, ...], type_of: TypeOf | None = None) -> None:
         """Compile the pointers; none at all where the key is explicit: then a body is ignored.
+
+        Args:
+            pointers: the JSON Pointers of the fields.
+            type_of: gives the type of a field by the topic's schema; None: a UUID is met in its usual form alone.
 
         Raises:
             ConfigurationError: one is not a JSON Pointer to a field.
@@ -49,6 +59,8 @@ class KeyFields:
         except ValueError as error:
             raise ConfigurationError(f"key: {error}") from None
         self.pointers = pointers
+        self._uuids = [type_of is not None and type_of(path).kinds == UUIDS for path in self._names]
+        self.has_spellings = len(pointers) > 1 or any(self._uuids)
         # One field at the top is the usual key, and the hot path: it has its own ways below.
         self._only_name = self._names[0][0] if len(pointers) == 1 and len(self._names[0]) == 1 else None
         if self._only_name is not None:
@@ -164,13 +176,16 @@ class KeyFields:
     def canonical(self, key: bytes) -> bytes | None:
         """The one text of the same key fields as this key; None if the key is not one of such fields.
 
-        Only a key of several fields has other spellings: a JSON array with spaces or escapes, such as those of Python's
-        `json.dumps`.
+        A key of several fields has other spellings: a JSON array with spaces or escapes, such as those of Python's
+        `json.dumps`. So has a UUID: in capitals, without hyphens, in braces.
         """
-        if len(self.pointers) < 2:
+        if not self.has_spellings:
             return key
         texts = _texts_of_key(key, len(self.pointers))
-        return None if texts is None else _array_text(texts).encode(errors="surrogateescape")
+        if texts is None:
+            return None
+        texts = [_usual_uuid(text) if is_uuid else text for text, is_uuid in zip(texts, self._uuids, strict=True)]
+        return (texts[0] if len(texts) == 1 else _array_text(texts)).encode(errors="surrogateescape")
 
     def spelled(self, key: str) -> str:
         """The canonical text of a key as a user spells it; the text itself if it is no key of these fields."""
@@ -245,6 +260,13 @@ class KeyFields:
         if None in texts:
             return None
         return _array_text(texts)
+
+
+def _usual_uuid(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return text
 
 
 def _array_text(texts: Sequence[str | None]) -> str:

@@ -15,6 +15,9 @@ from processor.values.instant import instant_of, instant_of_text
 ValueKind: TypeAlias = Literal["boolean", "number", "text", "bytes", "time", "array", "object", "other"]
 """A kind of value other than null. Dates and times of day are `time`; a UUID is `other`."""
 
+UUIDS: Final[frozenset[ValueKind]] = frozenset(("other",))
+"""The kinds of a field of UUIDs, the only values that a schema describes and that are `other`."""
+
 
 class FieldType(NamedTuple):
     """The type of one field."""

@@ -54,13 +54,14 @@ def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> C
         )
     policy = MergePolicy(settings.null_policy, settings.merge_depth)
     try:
-        key = KeyFields(settings.key_fields)
+        type_of = None if codec is None else codec.field_type
+        key = KeyFields(settings.key_fields, type_of)
         rules = compile_rules(
             [(group.by, group.fields) for group in settings.sequence_groups],
             settings.merge_rules,
             key_fields=settings.key_fields,
             policy=policy,
-            type_of=None if codec is None else codec.field_type,
+            type_of=type_of,
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None

@@ -148,7 +148,6 @@ class Placement:
         self._raw_keys: dict[int, bytes] = {}
         self._own_source = f"{own_topic}/".encode()
         self._is_alone = settings.foreign_partition == "accept" or context.partitions == 1
-        self._has_one_spelling = len(key.pointers) < 2
 
     @property
     def partition(self) -> int:
@@ -193,7 +192,7 @@ class Placement:
                 `missing_key` for a reserved key.
         """
         refuse_reserved(key)
-        own_key = key if self._has_one_spelling else self._key.canonical(key)
+        own_key = self._key.canonical(key) if self._key.has_spellings else key
         if own_key is None:
             return None  # The check against the message says what is wrong with it.
         if own_key == key and (self._is_alone or self._context.partition_for(key) == self._context.partition):

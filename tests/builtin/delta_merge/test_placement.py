@@ -17,6 +17,7 @@ from processor.record import Stored
 from processor.testing import ProcessorTestDriver
 from tests.builtin.delta_merge.both_ways import needs_compiled
 from tests.builtin.merging import acks, bodies, kinds, rejected, told
+from tests.codec import avro_world
 
 PARTITIONS = 4
 HERE = 2
@@ -260,6 +261,53 @@ class TestSpellingOfKeysOfSeveralFields:
         driver.pipe_input(self.SPELLINGS[0], {"book": "x", "sym": "EURUSD"})
         [(reason, detail)] = rejected(driver)
         assert (reason, '["x","EURUSD"]' in detail) == ("key_mismatch", True)
+
+
+class TestSpellingOfUuids:
+    """The key of a UUID, by an Avro schema, is its usual form; messages of .NET and SQL Server have it in capitals."""
+
+    USUAL = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    SPELLINGS = (USUAL.upper(), USUAL.replace("-", ""), f"{{{USUAL}}}")
+
+    @pytest.mark.parametrize("spelling", SPELLINGS)
+    @pytest.mark.parametrize("message_key", [0, 1], ids=["spelled in the message", "usual in the message"])
+    def test_another_spelling_is_forwarded_under_the_usual_one(self, spelling, message_key):
+        """A record under another spelling of its UUID is merged under the usual one, with a record of that one."""
+        driver = self.driver()
+        driver.pipe_input(spelling, self.message((spelling, self.USUAL)[message_key], 1))
+        driver.pipe_input(self.USUAL, self.message(spelling, 2))
+        driver.commit()
+        driver.commit()
+        records = driver.read_output("sow")
+        assert {record.key for record in records} == {self.USUAL.encode()}
+        assert [record.value for record in records] == [self.message(self.USUAL, 2), self.message(self.USUAL, 1)]
+        assert rejected(driver) == []
+        assert driver.events == {"moved": 1}
+
+    def test_other_keys_stay_what_they_are(self):
+        """A key that is another UUID, or none, does not agree with that of the message; a delete finds its record."""
+        driver = self.driver()
+        for key in ("7", self.USUAL[:-1] + "2"):
+            driver.pipe_input(key, self.message(self.USUAL, 1))
+        assert [reason for reason, _ in rejected(driver)] == ["key_mismatch"] * 2
+        driver.pipe_input(self.USUAL, self.message(self.USUAL, 1))
+        driver.pipe_input(self.USUAL.upper(), None)
+        driver.commit()
+        driver.commit()
+        assert [record.value is None for record in driver.read_output("sow")] == [False, True]
+
+    @staticmethod
+    def driver() -> ProcessorTestDriver:
+        """A driver of a topic whose key is a UUID."""
+        schema = avro_world.record(("id", {"type": "string", "logicalType": "uuid"}), ("qty", "int"))
+        topic = TopicConfig.model_validate({"message_type": "avro", "schema": {"text": json.dumps(schema)}})
+        return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+
+    @staticmethod
+    def message(key: str, qty: int) -> bytes:
+        """A message whose key is written as a text."""
+        schema = avro_world.record(("id", "string"), ("qty", "int"))
+        return avro_world.plain(schema, {"id": key, "qty": qty})
 
 
 class TestKeyInBody:
