@@ -100,9 +100,13 @@ class Context(Protocol):
     noted: str
     """The note that was committed with the input position at which the processor began; empty if there was none."""
     stream_time_ms: int
-    """The time up to which the input is known, never after `now_ms`: the wall clock once the processor has received
-    every record of the partition, else the timestamp of the last one received. In `punctuate` it equals `now_ms` only
-    in the first case."""
+    """The time up to which the input is known, never after `now_ms`: the timestamp of the last record received, or, if
+    that is later, a time before which the partition had no record that the processor has not received. Without input
+    that time follows the wall clock at a distance of about a second, and of a few tenths while records of the state are
+    due; it stands still as long as the partition's leader does not answer."""
+    is_at_end: bool
+    """True if the processor has received every record of the partition, as far as Kafka has reported. Records may have
+    come since: for an action that must wait for them, compare with `stream_time_ms`."""
 
     def put(self, key: bytes, record: Value, headers: Headers | None = None) -> None:
         """Write the record of a key: its state, its SOW record, its version and its delta, all or nothing.

@@ -99,6 +99,7 @@ class TaskContext:
             self.marks = CheckedMarks(self.marks, pipeline.name)
         self.now_ms = 0
         self.stream_time_ms = 0
+        self.is_at_end = False
         self.noted = noted
         self.held_offset: int | None = None
         self.paused_offset: int | None = None

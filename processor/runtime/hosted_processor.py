@@ -58,6 +58,8 @@ class HostedProcessor:
         """
         self.waiting = WaitingOutput(limits.batch_bytes_max)
         """Counts the outputs that wait to be sent."""
+        self.seen_ms = 0
+        """A time before which the partition had no record that the processor has not received; 0: unknown."""
         self.left: Sequence[Record] = ()
         """Records that the processor has not taken yet, because enough of its output waits."""
         self.next_offset = -1
@@ -79,7 +81,6 @@ class HostedProcessor:
         self._suspects = Suspects()
         self._limit = RejectLimit(pipeline, partition)
         self._began_s = 0.0
-        self._is_at_end = False  # Whether the processor has all records of the partition.
         self._complete_batches: list[tuple[int, int]] = []  # As in `Counts.taken`.
         self._skip_until = -1  # The last input offset that an operator has ordered to skip.
         self._skips_unread = False  # Whether the records to skip cannot be read.
@@ -91,7 +92,7 @@ class HostedProcessor:
         self._context = context
         self._limit.rewound()
         self.next_offset = self.committed_offset = context.lives.next_offset = offset
-        self._moved_to, self._is_at_end = "", False
+        self._moved_to, self.seen_ms = "", 0
         context.now_ms = self._clock_ms()
         with _Counting(context):
             self.processor = self.pipeline.begin(context)
@@ -108,7 +109,7 @@ class HostedProcessor:
         context, first = self._context, records[0]
         context.now_ms = self._clock_ms()
         context.lives.next_offset = max(first.offset, self.next_offset)  # Missed deletes have earlier offsets.
-        self._is_at_end = False
+        context.is_at_end = False
         with _Counting(context):
             self._process(records)
         context.lives.settle(self.next_offset)
@@ -219,8 +220,7 @@ class HostedProcessor:
                 f"{self._moved_to!r} has taken its place. Make another {self.pipeline.name} of that one",
             )
         now_ms = context.now_ms = self._clock_ms()
-        # A record with a future timestamp must not look like the end of the input.
-        context.stream_time_ms = now_ms if self._is_at_end else min(context.stream_time_ms, now_ms - 1)
+        context.stream_time_ms = self._known_ms(context.stream_time_ms)
         counts = context.output_counts() if suspects.is_measured else None
         try:
             with _Counting(context):
@@ -297,8 +297,7 @@ class HostedProcessor:
         """Call the processor; after an error process the batch one record at a time."""
         context, before_ms = self._context, self._context.stream_time_ms
         context.stopped_offset = None
-        # Never a future time: the input until then is not known.
-        context.stream_time_ms = max(0, min(records[-1].timestamp_ms, context.now_ms))
+        context.stream_time_ms = self._known_ms(records[-1].timestamp_ms)
         try:
             self.processor.process(records)
         except (Stop, StateDamaged, ProcessorFailed, PartitionHeld):
@@ -315,7 +314,11 @@ class HostedProcessor:
             raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
         if self.is_paused or context.stopped_offset is not None:
             taken = self._taken(records)
-            context.stream_time_ms = max(0, min(taken[-1].timestamp_ms, context.now_ms)) if taken else before_ms
+            context.stream_time_ms = self._known_ms(taken[-1].timestamp_ms) if taken else before_ms
+
+    def _known_ms(self, timestamp_ms: int) -> int:
+        """The stream time after a record of this timestamp; never a future one: the input until then is not known."""
+        return min(max(timestamp_ms, self.seen_ms), self._context.now_ms)
 
     def _call_measured(self, record: Record) -> None:
         """Call the processor with one record, and measure its outputs.

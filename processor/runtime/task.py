@@ -203,8 +203,12 @@ class Task(HostedProcessor):
 
     def reached_end(self) -> None:
         """Note that the processor has all records of the partition for now."""
-        self._is_at_end = True
-        self._context.stream_time_ms = self._context.now_ms
+        self._context.is_at_end = True
+
+    def has_seen(self, until_ms: int) -> None:
+        """Note that the processor has all records that the partition had at this time."""
+        self.seen_ms = until_ms
+        self._context.stream_time_ms = self._known_ms(self._context.stream_time_ms)
 
     def take_places(self, role: str) -> list[int]:
         """Take the partitions of the records of a downstream output, in their order."""
@@ -316,7 +320,7 @@ class Task(HostedProcessor):
 
     @property
     def stream_time_ms(self) -> int:
-        """Timestamp of the last record taken, or the clock at the end of the input; 0 before the first record."""
+        """The time up to which its processor knows the input; 0 before the first record."""
         return self._context.stream_time_ms
 
     @property

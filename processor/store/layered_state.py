@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import ChainMap
 from itertools import islice
 from typing import TYPE_CHECKING, Final, cast
@@ -182,6 +183,11 @@ class LayeredState:
                 raise StateDamaged(f"the index says that {key!r} expires at {expires_at_ms}; its record {says}")
             due.append((key, stored))
         return due
+
+    @property
+    def next_due_ms(self) -> float:
+        """No state expires before this time, milliseconds since the epoch; infinity where `due` is not used."""
+        return math.inf if self._expiry is None else self._expiry.first_ms
 
     def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:
         """The states of the next keys in key order, uncommitted and unwritten changes included.

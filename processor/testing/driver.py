@@ -165,6 +165,7 @@ class ProcessorTestDriver:
         has_more, left = True, punctuations_max
         while has_more and left != 0:
             was_paused = self.is_paused
+            self._look_for_more()
             has_more = self._task.punctuate()
             try:
                 self._emit()
@@ -341,6 +342,7 @@ class ProcessorTestDriver:
         """Signal the end of the input where it is reached, as Kafka does."""
         if self._task.next_offset >= len(self.input) and not self._task.is_paused:
             self._task.reached_end()
+            self._task.has_seen(self.now_ms)
 
     def _roll_back(self) -> None:
         self._finish_aborted()

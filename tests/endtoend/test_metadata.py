@@ -129,6 +129,26 @@ def check_acks(world: World, taken: Any) -> None:
     assert failure["reason"].startswith("undecodable: ")
 
 
+def test_a_record_does_not_expire_before_an_update_that_no_reader_may_see_yet(world: World) -> None:
+    """An update that was in Kafka in time, behind the end that readers of committed records get, finds its record."""
+    world.publish(mortal({"k": 1.0}))
+    properties = {"bootstrap.servers": world.bootstrap, "partitioner": "murmur2_random", "transactional.id": world.name}
+    publisher = Producer(properties)
+    publisher.init_transactions(PATIENCE_S)
+    publisher.begin_transaction()
+    publisher.produce(f"{world.name}.publish", b'{"id":"k","b":1}', "k")
+    assert publisher.flush(PATIENCE_S) == 0
+    worker = world.start()
+    world.wait(lambda: world.read("sow"), "the first record")
+    wait_until(int(world.read("sow")[0].headers["expires_at"]) + 2_000)  # Twice as late as an expiry may be.
+    assert counts(world) == {"k": 1}
+    publisher.commit_transaction(PATIENCE_S)
+    world.wait(lambda: len(world.read("sow")) > 1, "the update")
+    assert world.read("sow")[1].headers["version"] == "2"
+    assert json.loads(world.read("sow")[1].value or b"") == {"id": "k", "a": 1, "b": 1}
+    assert worker.stop() == 0, worker.log()
+
+
 def counts(world: World) -> dict[str, int]:
     """How often each record of the test was merged: its version."""
     return {

@@ -203,8 +203,9 @@ class Conflate(Processor):
         """Deliver the keys whose interval has ended; return whether there are more."""
         now_ms = self._now(now_ms)
         stream_time_ms = self._context.stream_time_ms
-        self._interval.observe_lag(now_ms, now_ms - stream_time_ms if stream_time_ms else 0)
-        if stream_time_ms == now_ms:  # All was read.
+        is_at_end = self._context.is_at_end
+        self._interval.observe_lag(now_ms, 0 if is_at_end or not stream_time_ms else now_ms - stream_time_ms)
+        if is_at_end:
             # A replica that lags reports the end too early: input that a predecessor had seen may still come.
             self._is_again = self._is_again and self._replay_guard.is_noted
             self._replay_guard.is_exact, self._must_wait = True, False

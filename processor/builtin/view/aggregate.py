@@ -318,13 +318,13 @@ class ViewAggregate(Processor):
         if len(self._changed) >= CHANGED_MAX:
             self.flush()
 
-    def punctuate(self, now_ms: int) -> bool:
+    def punctuate(self, now_ms: int) -> bool:  # noqa: ARG002
         """Go through a part of the table and the rows, until all groups were compared once; build waiting groups."""
-        self._changed.update(dict.fromkeys(self._start.next_groups(now_ms, self._groups.fold)))
+        self._changed.update(dict.fromkeys(self._start.next_groups(self._groups.fold)))
         is_built = self._groups.build_some()
         if self._start.is_due or is_built:
             self.flush()  # Without input there is no commit that would ask for it.
-        is_ready = self._start.is_done and not self._groups.has_waiting and self._context.stream_time_ms == now_ms
+        is_ready = self._start.is_done and not self._groups.has_waiting and self._context.is_at_end
         show_ready(self._context, is_ready=is_ready)
         show_groups(self._context, len(self._groups))
         return self._start.has_more or (self._start.may_write and self._groups.has_waiting)

@@ -195,7 +195,7 @@ class ViewJoin(Processor):
                 self._answer(group, key, partner)
         self._forward()
         self._rounds.hold()
-        show_ready(self._context, is_ready=not self._rounds and self._context.stream_time_ms == now_ms)
+        show_ready(self._context, is_ready=not self._rounds and self._context.is_at_end)
         return False  # The next answers have their time: it is asked again in each turn.
 
     def _answer(self, group: bytes, key: bytes, answer: bytes | None) -> None:

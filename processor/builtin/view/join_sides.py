@@ -61,9 +61,9 @@ class _Side(Processor):
         check_source(name, settings, cls._topic_of(name, settings), codec)
         fields_of(name, settings)
 
-    def punctuate(self, now_ms: int) -> bool:
+    def punctuate(self, now_ms: int) -> bool:  # noqa: ARG002
         """Set the gauge that shows whether the stage has caught up."""
-        show_ready(self._context, is_ready=self._context.stream_time_ms == now_ms)
+        show_ready(self._context, is_ready=self._context.is_at_end)
         return False
 
     @classmethod

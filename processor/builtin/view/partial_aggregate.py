@@ -150,9 +150,9 @@ class ViewPartialAggregate(Processor):
         self._apply([key for key, _ in removed], self._former_contributions(removed), -1)
         self._context.table.put_many(changes)
 
-    def punctuate(self, now_ms: int) -> bool:
+    def punctuate(self, now_ms: int) -> bool:  # noqa: ARG002
         """At the start read the table, and then the state, a piece at a time; then send the parts of all groups."""
-        is_at_end = self._context.stream_time_ms == now_ms
+        is_at_end = self._context.is_at_end
         self._has_come = self._has_come or is_at_end  # Compaction may have removed the last of them.
         if not self._is_built:
             self._build_some()

@@ -58,9 +58,9 @@ class ViewProjection(Processor):
         if len(self._rows) >= WAITING_MAX:
             self.flush()
 
-    def punctuate(self, now_ms: int) -> bool:
+    def punctuate(self, now_ms: int) -> bool:  # noqa: ARG002
         """Set the gauge that shows whether the view has caught up."""
-        show_ready(self._context, is_ready=self._context.stream_time_ms == now_ms)
+        show_ready(self._context, is_ready=self._context.is_at_end)
         return False
 
     def flush(self) -> None:

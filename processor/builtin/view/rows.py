@@ -122,13 +122,13 @@ class ViewRows(Processor):
 
     def punctuate(self, now_ms: int) -> bool:
         """Go through a part of the table and the rows, until all were compared once."""
-        self._changed.update(dict.fromkeys(self._start.next_groups(now_ms)))
+        self._changed.update(dict.fromkeys(self._start.next_groups()))
         referring = [key for _, keys in self._rounds.next_references(now_ms) for key in keys]
         self._changed.update(dict.fromkeys(referring))
         self._rounds.hold()
         if self._start.is_due or referring:
             self.flush()  # Without input there is no commit that would ask for it.
-        is_ready = self._start.is_done and not self._rounds and self._context.stream_time_ms == now_ms
+        is_ready = self._start.is_done and not self._rounds and self._context.is_at_end
         show_ready(self._context, is_ready=is_ready)
         return self._start.has_more
 

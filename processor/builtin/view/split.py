@@ -107,9 +107,9 @@ class ViewSplit(Processor):
             values = [(key, None if route is None else route.value) for key, route in changes.items()]
             self._context.forward_many("sow", [(key, value, ROUTE_HEADERS) for key, value in values])
 
-    def punctuate(self, now_ms: int) -> bool:
+    def punctuate(self, now_ms: int) -> bool:  # noqa: ARG002
         """Set the gauge that shows whether the stage has caught up."""
-        show_ready(self._context, is_ready=self._context.stream_time_ms == now_ms)
+        show_ready(self._context, is_ready=self._context.is_at_end)
         return False
 
     def _leave(

@@ -112,15 +112,15 @@ class StartPass:
         self.may_write = self.may_write or offset + 1 >= self._context.table_until
 
     def next_groups(
-        self, now_ms: int, fold: Callable[[bytes | None, Sequence[tuple[bytes, Stored]], bool], None] | None = None
+        self, fold: Callable[[bytes | None, Sequence[tuple[bytes, Stored]], bool], None] | None = None
     ) -> list[bytes]:
         """Return the keys of the next groups; each may come more than once.
 
         Args:
-            now_ms: the time; at the end of the input all records have come, as compaction may have removed the last.
             fold: called with each piece of the table: the key before it, its rows, and whether it is the last one.
         """
-        self.may_write = self.may_write or self._context.stream_time_ms == now_ms
+        # At the end of the input all records have come: compaction may have removed the last of them.
+        self.may_write = self.may_write or self._context.is_at_end
         if not self.has_more:
             return []
         store = self._context.state if self._is_among_rows else self._context.table

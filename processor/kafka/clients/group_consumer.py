@@ -65,8 +65,8 @@ class GroupConsumer:
             rebuild_steps: the steps after the topic was recreated, if resetting offsets is not enough.
         """
         self.topic = topic
-        self.ended: set[int] = set()
-        """Partitions without a further record for now, as far as Kafka has reported."""
+        self.ended: dict[int, int] = {}
+        """By partition without a further record for now, as far as Kafka has reported: the offset of its end."""
         self._unreadable: dict[int, PartitionHeld] = {}
         self._listener = listener
         self._rebuild_steps = rebuild_steps
@@ -99,7 +99,8 @@ class GroupConsumer:
         if messages:
             outage.reached()
         if self.ended:
-            self.ended.difference_update([message.partition() for message in messages])
+            for partition in {cast("int", message.partition()) for message in messages}:
+                self.ended.pop(partition, None)
         return messages
 
     def take_unreadable(self) -> dict[int, PartitionHeld]:
@@ -113,7 +114,7 @@ class GroupConsumer:
         Raises:
             TransactionAborted: the partition is not ready, or not ours any more; try again.
         """
-        self.ended.discard(partition)
+        self.ended.pop(partition, None)
         self._unreadable.pop(partition, None)
         if (trouble := self._stalls.begin(partition, offset)) is not None:
             self._hold(partition, trouble)
@@ -151,7 +152,7 @@ class GroupConsumer:
 
     def pause(self, partition: int) -> None:
         """Stop reading a partition until `begin`."""
-        self.ended.discard(partition)
+        self.ended.pop(partition, None)
         self._stalls.end(partition)
         self._consumer.pause([TopicPartition(self.topic, partition)])
 
@@ -202,9 +203,9 @@ class GroupConsumer:
             error, partition = message.error(), cast("int", message.partition())
             if error is None:
                 records.append(message)
-                self.ended.discard(partition)
+                self.ended.pop(partition, None)
             elif error.code() == KafkaError._PARTITION_EOF:
-                self.ended.add(partition)
+                self.ended[partition] = cast("int", message.offset())
                 outage.reached()
             elif kafka_errors.is_out_of_range(error) or kafka_errors.is_unreadable(error):
                 self._hold(partition, self._trouble(message, error))
@@ -292,8 +293,8 @@ class GroupConsumer:
         self._give_up(consumer, partitions)
 
     def _give_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self.ended.difference_update([partition.partition for partition in partitions])
         for partition in partitions:
+            self.ended.pop(partition.partition, None)
             self._unreadable.pop(partition.partition, None)
             self._stalls.end(partition.partition)
         try:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from processor.kafka.admin.questions import PartitionQuestion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Codec
     from processor.hosting.output_limits import OutputLimits
+    from processor.kafka.admin.admin import Admin
+    from processor.kafka.admin.questions import Question
     from processor.kafka.clients.group_consumer import AssignmentListener, GroupConsumer
     from processor.runtime.loop.committer import Committer
     from processor.runtime.loop.held_tasks import Notices
     from processor.runtime.loop.task_reports import PipelineReport
     from processor.runtime.recovery.restorer import Restorer
     from processor.runtime.recovery.standbys import Standbys
+    from processor.runtime.task import Task
 
 
 class RetentionHeadroom:
@@ -62,6 +68,59 @@ class WaitingRecords:
         """The dead letters that were not sent back, of all partitions."""
 
 
+_QUIET_MS: Final = 1_000
+_DUE_MS: Final = 100
+"""Time between two questions for the end of a partition, and the same while records of its state are due."""
+
+
+class SeenInput:
+    """Finds for each task a time before which its input had no further record. One thread only.
+
+    Kafka is asked for the end of the input: a task that has read up to the answer has every record from before the
+    question, however long poll, commit or processing took since. The end that a consumer reports proves less: it is as
+    old as the last answer of the partition's leader, which may have gone, and leaves out records behind an open
+    transaction.
+    """
+
+    def __init__(self, admin: Admin, topic: str, clock_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+        """Ask nothing yet.
+
+        Args:
+            admin: sends the questions.
+            topic: the input topic.
+            clock_ms: the wall clock, milliseconds since the epoch.
+        """
+        self._admin, self._topic, self._clock_ms = admin, topic, clock_ms
+        self._question = PartitionQuestion(f"the end of {topic} partition {{}}", admin.renewal, self._ask)
+        self._asked_ms: dict[int, int] = {}
+        self._ends: dict[int, int] = {}  # The answers up to which the tasks have not read yet.
+
+    def look(self, tasks: Sequence[Task], ended: Mapping[int, int]) -> None:
+        """Note in running tasks how far they have read; cheap, to be called in each turn of the loop.
+
+        Args:
+            tasks: the running tasks.
+            ended: by partition without a further record for now, the offset of its end.
+        """
+        self._ends |= self._question.turn()
+        now_ms = self._clock_ms()
+        for task in tasks:
+            number, position = task.partition, task.next_offset
+            if number in ended and not task.is_paused and not task.left:
+                task.reached_end()
+                position = max(position, ended[number])
+            if number in self._ends and position >= self._ends[number]:
+                del self._ends[number]
+                task.has_seen(self._asked_ms[number])
+            pause_ms = _DUE_MS if task.state.next_due_ms <= now_ms else _QUIET_MS
+            if number not in self._ends and abs(now_ms - task.seen_ms) >= pause_ms:
+                self._question.want(number)
+
+    def _ask(self, partitions: Sequence[int]) -> Mapping[int, Question[int]]:
+        self._asked_ms |= dict.fromkeys(partitions, self._clock_ms())
+        return self._admin.ask_offsets(self._topic, partitions, "end")
+
+
 class Clients(NamedTuple):
     """The collaborators of a stream thread; created by the worker, owned by the thread."""
 
@@ -73,6 +132,8 @@ class Clients(NamedTuple):
     """Restores the states of partitions."""
     standbys: Standbys
     """Keeps the states of partitions that may be assigned later."""
+    seen: SeenInput
+    """Finds how far the tasks know their input."""
     beat: Callable[[], None] = lambda: None
     """Shows the watchdog that the thread is not stuck."""
     notices: Notices | None = None

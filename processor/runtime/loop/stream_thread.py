@@ -67,6 +67,7 @@ class StreamThread:
         self._producer = clients.committer.producer
         self._restorer = clients.restorer
         self._standbys = clients.standbys
+        self._seen = clients.seen
         self._open_consumer = clients.consumer
         self._on_fenced = clients.fenced
         self._beat = clients.beat
@@ -198,10 +199,7 @@ class StreamThread:
             if (running.left or running.partition in arrived) and not running.is_paused:
                 taken += self._process(running, arrived.get(running.partition, []))
         has_left = any(task.left for task in self._running())
-        for partition in self._consumer.ended:
-            task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING and not task.is_paused and not task.left:
-                task.reached_end()
+        self._seen.look(self._running(), self._consumer.ended)
         began_s += self._emit()
         emitted, self._has_more = 0, False
         for task in self._running():

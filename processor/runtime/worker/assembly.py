@@ -16,7 +16,7 @@ from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.staged_producer import StagedProducer
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.queues.share_groups import queue_writer_properties
-from processor.runtime.loop.clients import Clients
+from processor.runtime.loop.clients import Clients, SeenInput
 from processor.runtime.loop.committer import StagedCommitter, TransactionCommitter
 from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.metrics import BLOCKED
@@ -163,6 +163,7 @@ class Assembly:
             committer=self._committer(pipeline, group, is_stopping, positions),
             restorer=restorer,
             standbys=standbys,
+            seen=SeenInput(admin, pipeline.source),
             beat=self._beat,
             notices=self._control,
             limits=limits,

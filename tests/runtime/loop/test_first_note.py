@@ -77,7 +77,8 @@ def test_older_sow_records_are_not_taken_for_redelivered_ones(kafka: dict[str, s
     assert (first.offset, first.redelivered, first.metadata, first.is_new) == (0, None, None, True)
 
     producer = StagedProducer(kafka, later=[["orders.sow"], ["orders.mark", "orders.ack"]], session_timeout_s=60)
-    clients = Clients(cast("Any", None), StagedCommitter(producer, pipeline), restorer, cast("Any", None))
+    unused = cast("Any", None)
+    clients = Clients(unused, StagedCommitter(producer, pipeline), restorer, unused, unused)
     thread = StreamThread(pipeline, clients, RuntimeConfig(), load_codec("json"))
     assigned = Assigned()
     thread._consumer = GroupConsumer(

@@ -16,7 +16,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.group_consumer import GroupConsumer
 from processor.kafka.clients.log_reader import LogReader
 from processor.kafka.clients.transactional_producer import TransactionalProducer
-from processor.runtime.loop.clients import Clients
+from processor.runtime.loop.clients import Clients, SeenInput
 from processor.runtime.loop.committer import TransactionCommitter
 from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.recovery.restorer import Restorer
@@ -27,7 +27,7 @@ from processor.store.memory import MemoryStore
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pydantic import BaseModel
 
@@ -72,9 +72,11 @@ class TurnedThread:
         settings: BaseModel,
         name: str = "orders",
         runtime: RuntimeConfig | None = None,
+        clock_ms: Callable[[], int] = lambda: int(time.time() * 1000),
     ) -> None:
         """Join the group; the partition is ready at once."""
-        pipeline = Pipeline.of(processor_type, settings, name=name, topic=TopicConfig())
+        topic = settings if isinstance(settings, TopicConfig) else TopicConfig()
+        pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic)
         self.commits = 0
         producer = TransactionalProducer(kafka, transactional_id=name, transaction_timeout_s=60, blocked=self._called)
         self._reader = LogReader(kafka, group=name)
@@ -86,7 +88,8 @@ class TurnedThread:
             processor=name, sow=f"{name}.sow", group_watcher=None, admin=Admin(kafka),
             open_reader=lambda: self._reader, open_state=cast("Any", None),
         )  # fmt: skip
-        clients = Clients(cast("Any", None), TransactionCommitter(producer), restorer, standbys)
+        seen = SeenInput(Admin(kafka), f"{name}.publish", clock_ms)
+        clients = Clients(cast("Any", None), TransactionCommitter(producer), restorer, standbys, seen)
         self.thread = StreamThread(pipeline, clients, runtime or RuntimeConfig(), load_codec("json"))
         assigned = Assigned()
         self.thread._consumer = GroupConsumer(
@@ -94,7 +97,7 @@ class TurnedThread:
         )
         consumer = self.thread._consumer
         until(lambda: consumer.poll(1, 0.1) or 0 in assigned.partitions, "an assignment", pause_s=0)
-        self.task = self.thread._tasks[0] = Task(pipeline, 0, load_codec("json"))
+        self.task = self.thread._tasks[0] = Task(pipeline, 0, load_codec("json"), clock_ms)
         self.task.open(LayeredState(MemoryStore(), cache_bytes=1_000))
         self.task.start(0)
         producer.start()
