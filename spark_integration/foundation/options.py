@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 
 from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
-from processor.topics.family import Role
+from processor.topics.family import DLQ_HEADERS_BYTES, MESSAGE_MAX_BYTES, Role
 from spark_integration.foundation.kafka_options import PREFIX, SERVERS, KafkaOptions, kafka_property
 from spark_integration.foundation.pyspark_private import is_kafka_shaded
 
@@ -41,6 +41,14 @@ _FETCHES: Final = {"kafka.max.poll.records": "20000", "kafka.max.partition.fetch
 """Defaults for reading. After each poll Spark asks the broker for the topic's bounds, and with that drops what its
 consumer has fetched already; Kafka's own 500 records would be fetched five times.
 """
+REQUEST_SIZE: Final = "kafka.max.request.size"
+"""The option with the largest message that Java's producer sends, in bytes; its default is 1 MiB."""
+_LARGEST: Final = {REQUEST_SIZE: str(MESSAGE_MAX_BYTES + DLQ_HEADERS_BYTES)}
+"""The default for topics that a merge writes, which have their own limits. Publishing has Java's: in a topic that takes
+less than the producer sends, a record could be missing before ones that are written.
+"""
+_MUST_BE: Final = {"kafka.acks": ("all", "-1"), "kafka.enable.idempotence": ("true",)}
+"""Options of the sink that have one value, in its spellings."""
 _OURS_TO_WRITE: Final = {
     "topic": "the function's `topic` says where the deltas go",
     "kafka.partitioner.class": "keys go where Kafka's own partitioner puts them, as the workers do",
@@ -136,9 +144,16 @@ def sink_options(topic: str, role: Role, options: Options | None, names: KafkaNa
     """Build the options for writing to one topic of a family.
 
     Raises:
-        ConfigurationError: as `source_options`.
+        ConfigurationError: as `source_options`; or an option with which records could be lost.
     """
-    return {**_checked(options, _OURS_TO_WRITE), "topic": _kafka_topic(topic, role, options, names)}
+    checked = _checked(options, _OURS_TO_WRITE)
+    for name, values in _MUST_BE.items():
+        if checked.get(name, values[0]).lower() not in values:
+            raise ConfigurationError(
+                f"option {name!r} is {checked[name]!r}: records could be lost or change their order; leave it out"
+            )
+    largest = {} if role == "publish" else _LARGEST
+    return {**largest, **checked, "topic": _kafka_topic(topic, role, options, names)}
 
 
 def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]:

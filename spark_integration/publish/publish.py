@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
 from processor.topics.family import MESSAGE_MAX_BYTES
-from spark_integration.foundation.options import Options, sink_options, with_connection
+from spark_integration.foundation.options import REQUEST_SIZE, Options, sink_options, with_connection
 from spark_integration.foundation.pyspark_private import is_remote
 from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.publish.batch_sender import check_client, recipe, sender
@@ -49,7 +49,6 @@ _OURS: Final = {
     "kafka.retries": f"nothing is given up that waits to be sent: {_WRITTEN_AGAIN}",
     "kafka.transactional.id": "Spark's Kafka sink writes without transactions",
 }
-_SIZE: Final = "kafka.max.request.size"
 _BATCHES: Final = {"kafka.linger.ms": "20", "kafka.batch.size": "262144", "kafka.compression.type": "lz4"}
 """Defaults for writing many rows: the headers of neighbours are nearly the same, and batches as Java's client makes
 them would cost the broker more than the rows cost Spark.
@@ -234,15 +233,15 @@ def publish_options(topic: str, options: Options | None, names: KafkaNames | Non
     Raises:
         ConfigurationError: as in `sink_options`, or an option that deduplication depends on.
     """
-    settings = sink_options(topic, "publish", options, names)
     spelling = {name.lower(): name for name in options or {}}
     for name, reason in _OURS.items():
         if name in spelling:
             raise ConfigurationError(f"option {spelling[name]!r} cannot be given: {reason}; leave it out")
-    size = settings.get(_SIZE, "0")
+    settings = sink_options(topic, "publish", options, names)
+    size = settings.get(REQUEST_SIZE, "0")
     if not size.isdigit() or int(size) > MESSAGE_MAX_BYTES:
         raise ConfigurationError(
-            f"option {_SIZE!r} is {size}; the topic takes records of {MESSAGE_MAX_BYTES} bytes, "
+            f"option {REQUEST_SIZE!r} is {size}; the topic takes records of {MESSAGE_MAX_BYTES} bytes, "
             "and what the producer refuses itself is refused in order"
         )
     return _BATCHES | settings | {"kafka.enable.idempotence": "true", "kafka.delivery.timeout.ms": str(2**31 - 1)}

@@ -100,13 +100,15 @@ def test_workers_go_on_where_the_merge_ended(spark, world) -> None:
         (b"1", b"no json", {"client": "ben", "sequence": "7"}),
         (b"1", b'{"id":1,"n":7}', {"client": "ben", "sequence": "7"}),
     ]
-    world.publish(commands[:20_000] + rubbish)
+    # With its headers it is above the default limit of Java's producer.
+    large = (b"large", {"id": "large", "x": "y" * 1_048_500}, {})
+    world.publish([*commands[:20_000], *rubbish, large])
     with (
         _publishing(world, commands[20_000:]),
         merge_batch(spark, world.name, config=world.file, options=_options(world)) as merged,
     ):
         hand_over(merged, options=_options(world))
-    assert merged.counts["records"] >= 20_002
+    assert merged.counts["records"] >= 20_003
     assert merged.rejected_for == {"undecodable": 1}
     assert _offsets(world) == merged.cut
     world.publish(commands[19_000:20_500])  # After a lost connection, say.

@@ -66,6 +66,16 @@ def test_promises_cannot_be_switched_off(options_of, name) -> None:
         options_of("orders", "sow", SERVERS | {name: "x"})
 
 
+def test_a_merge_can_write_the_largest_record() -> None:
+    """Topics that a merge writes take more than a request of Java's client has by default; a publisher keeps that."""
+    sizes = [sink_options("orders", role, SERVERS).get("kafka.max.request.size") for role in ("sow", "publish")]
+    assert sizes == [str(16 * 1024 * 1024 + 64 * 1024), None]
+    own = SERVERS | {"Kafka.max.request.size": "7"}
+    assert sink_options("orders", "sow", own)["kafka.max.request.size"] == "7"
+    with pytest.raises(ConfigurationError, match=r"option 'kafka\.acks' is '1': records could be lost"):
+        sink_options("orders", "sow", SERVERS | {"kafka.acks": "1"})
+
+
 def test_other_options_pass() -> None:
     """Other options reach Spark unchanged."""
     given = SERVERS | {"failOnDataLoss": "false", "startingOffsets": "earliest", "kafka.security.protocol": "SSL"}

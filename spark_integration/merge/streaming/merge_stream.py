@@ -14,7 +14,7 @@ from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
 from processor.hosting.pipeline import Pipeline, check_settings, family_of
 from processor.installation.topic_check import log_warnings, problems_of
-from processor.topics.family import DLQ_HEADERS_BYTES, MESSAGE_MAX_BYTES
+from processor.topics.family import MESSAGE_MAX_BYTES
 from spark_integration.foundation.arrow_records import OUTGOING_DDL
 from spark_integration.foundation.options import (
     Options,
@@ -47,10 +47,6 @@ OFFSETS_PER_TRIGGER: Final = 100_000
 
 _STARTS: Final = ("startingoffsets", "startingoffsetsbytimestamp", "startingtimestamp")
 
-_MUST_BE: Final = {
-    "kafka.acks": ("all", "-1"),
-    "kafka.enable.idempotence": ("true",),
-}
 _REFUSED: Final = {
     "kafka.transactional.id": "Spark's sink has no transactions",
 }
@@ -244,20 +240,10 @@ def write_options(topic: str, options: Options | None, names: KafkaNames | None 
         ConfigurationError: an option would break a guarantee.
     """
     checked = {name.lower(): value for name, value in sink_options(topic, "sow", options, names).items()}
-    for name, values in _MUST_BE.items():
-        if checked.get(name, values[0]).lower() not in values:
-            raise ConfigurationError(
-                f"option {name!r} is {checked[name]!r}: records could be lost or change their order; leave it out"
-            )
     for name, why in _REFUSED.items():
         if name in checked:
             raise ConfigurationError(f"option {name!r} cannot be given: {why}; leave it out")
-    return {
-        # The default of Java's client is below the limit of a record.
-        "kafka.max.request.size": str(MESSAGE_MAX_BYTES + DLQ_HEADERS_BYTES),
-        **kafka_options(checked),
-        **{name: values[0] for name, values in _MUST_BE.items()},
-    }
+    return kafka_options(checked)
 
 
 def kafka_options(options: Mapping[str, str]) -> dict[str, str]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
+from processor.topics.family import MESSAGE_MAX_BYTES
+from spark_integration.foundation.options import REQUEST_SIZE
 from spark_integration.pipeline.ingesting.reader_options import check_options
 from spark_integration.pipeline.job import InputMissing
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 OFFSETS_PER_TRIGGER: Final = "1000000"
 """The default limit of a micro-batch, in offsets of all partitions."""
 
+_JAVA_BYTES: Final = 1024 * 1024
+"""The largest request of Java's client."""
 _SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
 """Options that divide a partition among tasks, which only jobs that send its records cannot have."""
 _EARLIEST: Final = -2  # Spark's Kafka source takes it for the oldest record.
@@ -52,6 +56,20 @@ def kafka_records(
         "kafka.isolation.level": "read_committed",
     }
     return session.readStream.format("kafka").options(**settings).load()
+
+
+def publishing_options(context: JobContext, topic: str) -> dict[str, str]:
+    """The options of the Kafka client of a job, with the largest message that a topic takes as the limit of a request.
+
+    Where the settings of the topic are hidden from this user, the limit is that of Java's client.
+
+    Raises:
+        BrokerUnavailable: Kafka did not answer.
+        Stop: Kafka refuses.
+    """
+    described = Admin(context.admin_kafka, awaits_names=True).describe_topics([topic], shows_hidden=True)
+    taken = described[topic].number("max.message.bytes", _JAVA_BYTES) if topic in described else _JAVA_BYTES
+    return {REQUEST_SIZE: str(min(taken, MESSAGE_MAX_BYTES)), **context.kafka}
 
 
 def partition_counts(context: JobContext, topics: Sequence[str]) -> dict[str, int]:

@@ -34,6 +34,8 @@ CHECKED_DDL: Final = (
 )
 """The columns of `RowCheck`: a command, or a reason with the raw row; and the place of the row."""
 
+_ADDED_BYTES: Final = 2 * 1024
+"""Room for the headers `client` and `sequence`, and for Kafka's overhead."""
 _DETAIL_MAX: Final = 500
 
 
@@ -62,6 +64,8 @@ class RowCheck:
     """The meaning of a null."""
     misfit: str
     """The detail for rows that the source could not read."""
+    request_bytes_max: int
+    """The largest message that Kafka takes, with its key, its headers and Kafka's overhead."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Check the rows of `SourceRows.texts`, in their order."""
@@ -120,7 +124,13 @@ class RowCheck:
                 raise RecordRejected(
                     "too_large", f"the message has {len(value)} bytes; the topic takes {topic.max_record_bytes}"
                 )
-            return key.encode(), value, headers
+            name, sizes = key.encode(), (len(header) + len(text or b"") for header, text in headers)
+            if (size := len(name) + len(value) + sum(sizes)) > self.request_bytes_max - _ADDED_BYTES:
+                raise RecordRejected(
+                    "too_large",
+                    f"the message has {size} bytes with its key and headers; Kafka takes {self.request_bytes_max}",
+                )
+            return name, value, headers
 
         return convert
 

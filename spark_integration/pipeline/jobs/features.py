@@ -18,7 +18,7 @@ from processor.values.pointer import names as names_of
 from spark_integration.foundation.pyspark_private import jvm_of, sql_problem
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.foundation.sql import quoted
-from spark_integration.pipeline.ingesting.kafka_source import kafka_records, partition_counts
+from spark_integration.pipeline.ingesting.kafka_source import kafka_records, partition_counts, publishing_options
 from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind, SqlScope
 from spark_integration.pipeline.monitor import QUARANTINED
 from spark_integration.pipeline.published_state import DELETED, REMOVED, Prepared, PublishedState, with_text_for_null
@@ -244,8 +244,9 @@ class Features(Job[FeaturesSettings]):
     def _publish(self, changes: DataFrame, time_ms: int) -> None:
         settings, context = self.settings, self.context
         values = [name for name in changes.columns if name not in (*settings.key, DELETED, REMOVED)]
+        kafka = publishing_options(context, self._target.kafka_topic("publish"))
         sending = Sending.of(
-            changes, settings.topic, settings.key, context.kafka, (), context.client, None, settings.writers,
+            changes, settings.topic, settings.key, kafka, (), context.client, None, settings.writers,
             context.topics,
         )  # fmt: skip
         sending.write(changes, delta_rows(sending, changes, values, None, "skip", REMOVED, DELETED), time_ms)

@@ -12,8 +12,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError
 from processor.record import Command
 from processor.wire import columns as names
+from spark_integration.foundation.options import REQUEST_SIZE
 from spark_integration.foundation.settings import topic_settings
-from spark_integration.pipeline.ingesting.kafka_source import partition_counts
+from spark_integration.pipeline.ingesting.kafka_source import partition_counts, publishing_options
 from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPolicy, RowCheck
 from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
 from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind, SqlScope
@@ -103,7 +104,8 @@ class Ingest(Job[IngestSettings]):
         """See `Job`."""
         source = self.settings.source.topic
         partition_counts(self.context, [*([] if source is None else [source]), self._topic.kafka_topic("publish")])
-        options = publish_options(self.settings.topic, self.context.kafka, self._topic.names)
+        kafka = publishing_options(self.context, self._topic.kafka_topic("publish"))
+        options = publish_options(self.settings.topic, kafka, self._topic.names)
         stream = self._rows.stream(session, self.context.kafka)
         check = RowCheck(
             settings=self._topic,
@@ -111,6 +113,7 @@ class Ingest(Job[IngestSettings]):
             command=self.settings.command,
             nulls=self._null_policy,
             misfit=f"the row does not fit the schema: {self.settings.source.columns}",
+            request_bytes_max=int(options[REQUEST_SIZE]),
         )
         source_id = self._source_id()
 

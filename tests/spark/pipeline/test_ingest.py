@@ -98,6 +98,17 @@ def test_a_row_of_json_is_published_as_it_is_or_not_at_all(pipeline) -> None:
 
 
 @pytest.mark.long
+def test_rows_are_published_up_to_the_limit_of_the_topic(pipeline_of) -> None:
+    """A row of more than Java's producer takes by default is published, and one that the topic refuses is set aside."""
+    pipeline = pipeline_of(max_record_bytes=4_000_000, config={"max.message.bytes": "3000000"})
+    _ingest(pipeline, key=["id"])
+    pipeline.drop("a.json", *({"id": n, "x": "y" * size} for n, size in enumerate((1_048_500, 2_900_000, 3_000_000))))
+    pipeline.run()
+    assert sorted(len(record.value) for record in pipeline.world.read("publish")) == [1_048_518, 2_900_018]
+    assert [(row["line"], row["reason"]) for row in pipeline.rejected()] == [(3, "too_large")]
+
+
+@pytest.mark.long
 def test_formats_of_the_settings_read_times_and_decimals(pipeline) -> None:
     """With `timestampFormat` a time may come first, and with `locale` a comma is the point of a decimal."""
     source = {"path": "./incoming", "schema": "id LONG, at TIMESTAMP, px DECIMAL(9,2)"}

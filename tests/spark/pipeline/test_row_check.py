@@ -15,8 +15,8 @@ from spark_integration.foundation.settings import topic_settings
 from spark_integration.pipeline.ingesting.row_check import RowCheck
 
 
-def _checked(texts, *, topic=None, nulls="ignore", key=("/id",), problems=None, size=100):
-    check = RowCheck(topic_settings("orders", topic or {}), key, "delta_publish", nulls, "misfit")
+def _checked(texts, *, topic=None, nulls="ignore", key=("/id",), problems=None, size=100, taken=1 << 24):
+    check = RowCheck(topic_settings("orders", topic or {}), key, "delta_publish", nulls, "misfit", taken)
     rows = [(text, text, None if problems is None else problems[n], "a", n + 1) for n, text in enumerate(texts)]
     batches = []
     for begin in range(0, len(rows), size):
@@ -59,6 +59,18 @@ def test_the_meaning_of_a_null(nulls, policy, value, remove) -> None:
     (row,) = _checked([text], nulls=nulls, topic={"null_policy": policy})
     assert json.loads(row["value"]) == value
     assert json.loads(row["headers"].get("remove", b"null")) == remove
+
+
+def test_a_message_counts_with_its_key_and_its_headers() -> None:
+    """A row that Kafka would refuse with all that belongs to it is rejected, and no longer stops the job."""
+    texts = [
+        json.dumps({"id": "k" * 3_000, "x": "y" * 3_000}).encode(),
+        json.dumps({"id": 1, "n" * 7_000: None}).encode(),
+    ]
+    assert [row["reason"] for row in _checked(texts, nulls="remove")] == [None, None]
+    rows = _checked(texts, nulls="remove", taken=9_000)
+    assert [row["reason"] for row in rows] == ["too_large", "too_large"]
+    assert rows[0]["detail"] == "the message has 9039 bytes with its key and headers; Kafka takes 9000"
 
 
 def test_rows_that_do_not_fit_keep_their_place_and_text() -> None:
