@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import structlog
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pydantic import Field
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -31,6 +32,8 @@ from spark_integration.tables.upsert import create_sql, require_package, target
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from spark_integration.foundation.small_files import SmallFiles
 
 log = structlog.stdlib.get_logger("sowstream.spark")
 
@@ -109,6 +112,8 @@ class ArchiveWriter(ABC):
         <path>/_sowstream/<checkpoint>.json                                     the number of the last one
         <path>/_sowstream/incomplete/…                                          parts of a batch whose writer died
 
+    A table of Delta Lake has the number of the last micro-batch, too, in `_sowstream` of its directory.
+
     A repeated batch replaces its own directories: they are written aside and renamed, so that readers see complete
     ones. Any reader of Parquet sees each record once; `topic`, `date` and `batch` are columns. A batch of several dates
     has several directories, and a writer may die between two renames. Its checkpoint repeats the batch; another
@@ -125,7 +130,7 @@ class ArchiveWriter(ABC):
         """The rows of other checkpoints; None if there is no archive yet."""
 
     def last(self) -> int | None:
-        """The number of the last micro-batch of this checkpoint, for formats that do not know repeats themselves."""
+        """The number of the last micro-batch of this checkpoint, for formats that know a repeated one by its number."""
         return None
 
     def refuse_older(self, planned: Sequence[str]) -> None:
@@ -208,15 +213,11 @@ class _ParquetWriter(ArchiveWriter):
         return rows.where(~F.col("batch").startswith(f"{self._checkpoint}-"))
 
     def last(self) -> int | None:
-        return self._last_of(self._checkpoint)
+        return _last_of(self._files, self._checkpoint)
 
     def reached(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
         self._set_incomplete_aside(topics)
         return super().reached(topics)
-
-    def _last_of(self, checkpoint: str) -> int | None:
-        text = self._files.read(f"{checkpoint}.json")
-        return None if text is None else int(json.loads(text)["batch"])
 
     def _set_incomplete_aside(self, topics: Sequence[str]) -> None:
         """Move the directories of micro-batches of other checkpoints that were not completed out of readers' sight."""
@@ -226,7 +227,7 @@ class _ParquetWriter(ArchiveWriter):
         directory = F.regexp_extract(F.input_file_name(), "^(.*)/[^/]*$", 1)
         for name, place in rows.where(F.col("topic").isin(*topics)).select("batch", directory).distinct().collect():
             checkpoint, _, number = name.rpartition("-")
-            last = self._last_of(checkpoint)
+            last = _last_of(self._files, checkpoint)
             if last is None or int(number) > last:
                 aside = move_aside(self._session, place, self._path, f"{_OWN}/incomplete")
                 log.warning("incomplete batch of a former checkpoint set aside", directory=aside)
@@ -236,6 +237,7 @@ class _DeltaWriter(ArchiveWriter):
     def __init__(self, session: SparkSession, place: str, checkpoint: str) -> None:
         self._session, self._place, self._checkpoint = session, place, checkpoint
         self._may_repeat = True
+        self._files: SmallFiles | None = None
 
     def append(self, batch: DataFrame, number: int) -> int:
         if self._may_repeat:
@@ -253,10 +255,41 @@ class _DeltaWriter(ArchiveWriter):
         return int(seen.get["rows"])
 
     def _write(self, rows: DataFrame, number: int) -> None:
+        if (files := self._own_files()) is not None:
+            # Before the rows: Delta would skip those that another batch of this number has more.
+            files.write(f"{self._checkpoint}.json", json.dumps({"batch": number}))
         # Delta skips a write whose number it has seen of this application.
         options = {"txnAppId": f"sowstream-{self._checkpoint}", "txnVersion": str(number)}
         writer = rows.write.format("delta").mode("append").options(**options).partitionBy(*_PARTS)
         writer.save(self._place) if _is_path(self._place) else writer.saveAsTable(self._place)
+
+    def last(self) -> int | None:
+        files = self._own_files()
+        return None if files is None else _last_of(files, self._checkpoint)
+
+    def _own_files(self) -> SmallFiles | None:
+        """The directory of numbers; None before there is a table, or where its catalog hides its files."""
+        if self._files is None:
+            try:
+                place = self._place if _is_path(self._place) else self._location()
+                files = small_files(f"{place}/{_OWN}", self._session)
+                assert files is not None, "with a session, every file system can be reached"
+                files.names("")
+                self._files = files
+            except AnalysisException:
+                return None
+            except Py4JJavaError as error:
+                if _is_path(self._place):
+                    raise
+                log.warning("an older checkpoint cannot be refused", table=self._place, error=str(error.java_exception))
+                return None
+        return self._files
+
+    def _location(self) -> str:
+        """The directory of a table with a name."""
+        row = self._session.sql(f"DESCRIBE DETAIL {target(self._place, 'delta')}").select("location").head()
+        assert row is not None, "Delta describes a table in one row"
+        return str(row[0])
 
     def rows(self) -> DataFrame | None:
         try:
@@ -291,6 +324,11 @@ class _IcebergWriter(ArchiveWriter):
 
     def rows(self) -> DataFrame | None:
         return self._session.table(self._table) if self._session.catalog.tableExists(self._table) else None
+
+
+def _last_of(files: SmallFiles, checkpoint: str) -> int | None:
+    text = files.read(f"{checkpoint}.json")
+    return None if text is None else int(json.loads(text)["batch"])
 
 
 def _is_path(place: str) -> bool:

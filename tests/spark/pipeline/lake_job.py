@@ -89,6 +89,15 @@ def main(table_format: str, directory: str) -> None:
     print(json.dumps(sorted(([*row] for row in versions.collect()), key=str)))
     reached = archive_writer(spark, archive, table_format, "c2").reached(["orders.delta"])
     print(json.dumps(sorted([topic, partition, last] for (topic, partition), last in reached.items())))
+    names = [archive]
+    if table_format == "delta":
+        named = archive_writer(spark, "archive_by_name", table_format, "c1")
+        for number, (begin, end) in enumerate([(0, 7), (7, 13), (13, 24)]):
+            named.append(
+                spark.createDataFrame(rows(begin, end), KAFKA).withColumn("date", F.to_date("timestamp")), number
+            )
+        names.append("archive_by_name")
+    print(json.dumps([archive_writer(spark, name, table_format, "c1").last() for name in names]))
     spark.stop()
 
 
