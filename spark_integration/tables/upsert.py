@@ -9,12 +9,14 @@ from functools import reduce
 from operator import and_, or_
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField
 
 from processor.errors import ConfigurationError
-from spark_integration.foundation.sql import quoted
+from spark_integration.foundation.small_files import small_files
+from spark_integration.foundation.sql import literal, quoted
 from spark_integration.read.metadata_columns import SOW, MetadataColumns
 from spark_integration.tables.snapshots import Snapshots
 
@@ -23,6 +25,9 @@ TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
 
 _NEEDED: Final = ("kind", "version", "partition", "offset")
 _GONE: Final = ("delete", "expire")
+
+_TOPIC: Final = "sowstream.topic"
+"""The property of a table, and the file of one of Parquet, with the Kafka topic that it follows and the topic's id."""
 
 KIND: Final = "__kind"
 """The column with the kind of the update, which the table does not have."""
@@ -240,6 +245,49 @@ def require_package(table_format: str, extensions: str) -> None:
             f"format={table_format!r}: this session does not know MERGE INTO for such tables; start it with "
             f"spark.jars.packages={package} (or the version for this Spark) and spark.sql.extensions of {prefix}"
         )
+
+
+def follow_topic(session: SparkSession, place: str, table_format: str, topic: str, topic_id: str) -> bool:
+    """Record the Kafka topic whose offsets a table has; a table without one takes this one.
+
+    Args:
+        session: the session.
+        place: the directory or the name of the table.
+        table_format: its format.
+        topic: the name of the Kafka topic.
+        topic_id: the id that Kafka gave it.
+
+    Returns:
+        False if there is no table yet.
+
+    Raises:
+        ConfigurationError: the table has offsets of another topic.
+    """
+    files = small_files(f"{place}/_sowstream", session) if table_format == "parquet" else None
+    name = target(place, table_format)
+    if files is not None:
+        if Snapshots(session, place).latest() is None:
+            return False
+        present = files.read(_TOPIC)
+    else:
+        try:
+            properties = session.sql(f"SHOW TBLPROPERTIES {name}").collect()
+        except AnalysisException:
+            return False
+        present = next((row["value"] for row in properties if row["key"] == _TOPIC), None)
+    wanted = f"{topic} {topic_id}"
+    if present == wanted:
+        return True
+    if present is not None:
+        raise ConfigurationError(
+            f"{place} has the offsets of the topic {present}, and this one is {wanted}: its records would count as "
+            "old. Give another table and checkpoint, or remove these"
+        )
+    if files is not None:
+        files.write(_TOPIC, wanted)
+    else:
+        session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({literal(_TOPIC)} = {literal(wanted)})")
+    return True
 
 
 def create_sql(table: str, table_format: str, fields: Sequence[StructField]) -> str:

@@ -286,6 +286,8 @@ def test_a_table_that_knows_merge_ends_with_the_last_state(table_format, tmp_pat
     job = [sys.executable, "-m", "tests.spark.upserting_job", table_format, str(tmp_path), str(random_seed)]
     run = subprocess.run(job, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-3000:]
-    found, columns = map(json.loads, run.stdout.splitlines()[-2:])
+    found, columns, (*follows, refusal) = map(json.loads, run.stdout.splitlines()[-3:])
     assert found == state
     assert columns == ["id", "qty", "_sow"]
+    assert follows == [False, True, True]
+    assert "has the offsets of the topic orders.sow orders, and this one is orders_12.sow orders_12: " in refusal

@@ -8,8 +8,9 @@ import sys
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from processor.errors import ConfigurationError
 from spark_integration import spark_session
-from spark_integration.tables.upsert import upsert_to
+from spark_integration.tables.upsert import follow_topic, upsert_to
 
 COLUMNS = "id LONG, qty LONG, sow_key STRING, kind STRING, version LONG, partition INT, offset LONG"
 
@@ -81,6 +82,13 @@ def main(table_format: str, directory: str, seed: str) -> None:
     rows = found.select("id", "qty", "_sow.*").collect()
     print(json.dumps({row["sow_key"]: [row["id"], row["qty"], row["version"]] for row in rows}))
     print(json.dumps(found.columns))
+    follows: list[object] = []
+    for place, topic in ((table + "_other", "orders"), (table, "orders"), (table, "orders"), (table, "orders_12")):
+        try:
+            follows.append(follow_topic(spark, place, table_format, f"{topic}.sow", topic))
+        except ConfigurationError as error:
+            follows.append(str(error))
+    print(json.dumps(follows))
     spark.stop()
 
 

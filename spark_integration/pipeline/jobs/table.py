@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
@@ -12,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from processor.config.section import Properties
 from processor.errors import ConfigurationError
+from processor.kafka.admin.admin import Admin
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.topic_family import TopicFamily
 from spark_integration.pipeline.ingesting.kafka_source import (
@@ -28,7 +30,7 @@ from spark_integration.read.misfit import MISFIT
 from spark_integration.read.read_topics import NothingToInfer, stream_sow
 from spark_integration.read.schemas.schema import INFER, given_schema
 from spark_integration.read.table_part import read_latest
-from spark_integration.tables.upsert import upsert_to
+from spark_integration.tables.upsert import follow_topic, upsert_to
 from spark_integration.tables.version_columns import VersionColumns
 from spark_integration.tables.versions import (
     VersionTable,
@@ -116,7 +118,11 @@ class Table(Job[TableSettings]):
         """See `Job`."""
         options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": OFFSETS_PER_TRIGGER, **self.settings.options}
         is_scd1 = self.settings.kind == "scd1"
-        partition_counts(self.context, [self._topic.kafka_topic("sow" if is_scd1 else "delta")])
+        topic = self._topic.kafka_topic("sow" if is_scd1 else "delta")
+        partition_counts(self.context, [topic])
+        topic_id, to = Admin(self.context.admin_kafka).topic_id(topic), self.settings.to
+        self._follow = partial(follow_topic, session, to.place, to.format, topic, topic_id)
+        self._follows = self._follow()
         start = self._start_scd1 if is_scd1 else self._start_scd2
         return start(session, options, once=once)
 
@@ -148,7 +154,7 @@ class Table(Job[TableSettings]):
             finally:
                 rows.unpersist()
 
-        return self.run(rows.writeStream.foreachBatch(context.batches.counted(process)), once=once)
+        return self._run(rows, process, once=once)
 
     def _start_scd2(self, session: SparkSession, options: dict[str, str], *, once: bool) -> StreamingQuery:
         settings, context = self.settings, self.context
@@ -169,7 +175,16 @@ class Table(Job[TableSettings]):
             counts["written"] = written
             return counts
 
-        return self.run(records.writeStream.foreachBatch(context.batches.counted(process)), once=once)
+        return self._run(records, process, once=once)
+
+    def _run(self, rows: DataFrame, process: Callable[[DataFrame, int], Counter[str]], *, once: bool) -> StreamingQuery:
+        def followed(batch: DataFrame, batch_id: int) -> Counter[str]:
+            counts = process(batch, batch_id)
+            # The first one with rows creates the table.
+            self._follows = self._follows or self._follow()
+            return counts
+
+        return self.run(rows.writeStream.foreachBatch(self.context.batches.counted(followed)), once=once)
 
     def _set_aside(self, misfits: DataFrame, batch_id: int | None) -> Counter[str]:
         """Write records that do not fit to the quarantine, and count them.

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import defaultdict
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from processor.errors import Stop
+from processor.errors import ConfigurationError, Stop
 from processor.merge import apply_delta
 from spark_integration import read_sow
 from spark_integration.tables.upsert import read_snapshot
@@ -81,6 +82,23 @@ def test_tables_equal_the_topics_over_restarts_and_repeats(pipeline, spark, rand
     history = read_versions(spark, str(pipeline.home / "history"))
     assert versions_of(history.collect()) == folded(world)
     assert written["history"] == len(world.read("delta"))
+
+
+def test_a_table_of_another_topic_is_refused(pipeline) -> None:
+    """Another topic has other offsets, of which the first ones would count as old: the job names the two and stops."""
+    world = pipeline.world
+    kinds = {"book": {"to": {"path": "book"}}, "history": {"kind": "scd2", "to": {"path": "history"}}}
+    pipeline.write(**{name: {"job": "table", "topic": world.name, **kind} for name, kind in kinds.items()})
+    world.publish([(b"1", {"id": n}, {"version": str(n)}) for n in range(1, 4)], "sow")
+    world.publish([(b"1", {"id": 1}, {"kind": "insert", "version": "1"})], "delta")
+    for _ in range(2):
+        pipeline.run()
+        shutil.rmtree(pipeline.home / "checkpoints")
+    pipeline.write(**{name: {"job": "table", "topic": world.conflated, **kind} for name, kind in kinds.items()})
+    for job, role in (("book", "sow"), ("history", "delta")):
+        said = rf"has the offsets of the topic {world.name}\.{role} .*, and this one is {world.conflated}\.{role} "
+        with pytest.raises(ConfigurationError, match=said):
+            pipeline.run(job)
 
 
 def test_columns_of_a_record_stand_beside_those_of_the_version(pipeline, spark) -> None:
