@@ -18,6 +18,7 @@ from processor.errors import ConfigurationError
 from spark_integration.foundation.small_files import small_files
 from spark_integration.foundation.sql import literal, quoted
 from spark_integration.read.metadata_columns import SOW, MetadataColumns
+from spark_integration.read.schemas.json_columns import ddl
 from spark_integration.tables.snapshots import Snapshots
 
 TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
@@ -292,7 +293,7 @@ def follow_topic(session: SparkSession, place: str, table_format: str, topic: st
 
 def create_sql(table: str, table_format: str, fields: Sequence[StructField]) -> str:
     """Build the SQL that creates the table if it does not exist."""
-    columns = ", ".join(f"{quoted([field.name])} {field.dataType.simpleString()}" for field in fields)
+    columns = ", ".join(f"{quoted([field.name])} {ddl(field.dataType)}" for field in fields)
     return f"CREATE TABLE IF NOT EXISTS {target(table, table_format)} ({columns}) USING {table_format}"
 
 

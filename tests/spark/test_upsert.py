@@ -14,7 +14,7 @@ from processor.errors import ConfigurationError, Stop
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import LongType, StringType, StructField
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from spark_integration import read_sow, stream_sow
 from spark_integration.tables.snapshots import Snapshots
@@ -264,12 +264,27 @@ def test_the_create_statement() -> None:
     assert create_sql("/lake/t", "delta", fields) == f"CREATE TABLE IF NOT EXISTS delta.`/lake/t` {columns} USING delta"
 
 
+HOSTILE = "x: int>) USING iceberg LOCATION 's3a://elsewhere/t' -- "
+"""The name of a nested field, which a publisher of JSON chooses."""
+
+
+def test_a_name_inside_a_struct_is_no_part_of_the_create_statement() -> None:
+    """Names of nested fields are quoted as those of columns are, and a timestamp is an instant in every session."""
+    inner = StructType([StructField("px-`last", LongType()), StructField(HOSTILE, TimestampType())])
+    said = create_sql("db.t", "iceberg", [StructField("a", ArrayType(inner))])
+    columns = f"(`a` array<struct<`px-``last`: bigint, `{HOSTILE}`: timestamp_ltz>>)"
+    assert said == f"CREATE TABLE IF NOT EXISTS db.t {columns} USING iceberg"
+
+
 @with_spark
 def test_sparks_parser_takes_the_sql(spark) -> None:
     """Spark's parser accepts the SQL: without a package, the only error is the missing table."""
     said = merge_sql("nowhere.orders", "iceberg", PATHS, ["qty", "_sow"], "batch")
-    plan = spark._jsparkSession.sessionState().sqlParser().parsePlan(said)
-    assert "MergeIntoTable" in plan.toString()
+    parser = spark._jsparkSession.sessionState().sqlParser()
+    assert "MergeIntoTable" in parser.parsePlan(said).toString()
+    inner = StructType([StructField(HOSTILE, TimestampType())])
+    created = parser.parsePlan(create_sql("lake.db.t", "iceberg", [StructField("a", inner)]))
+    assert created.columns().head().dataType().fieldNames()[0] == HOSTILE
 
 
 @pytest.mark.spark
