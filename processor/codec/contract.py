@@ -27,7 +27,7 @@ class CodecOptions:
     """The family's name: where a registry keeps its schemas."""
     schema: SchemaConfig | None = None
     """The schema of the records: a file, or a subject of the registry. None: the message type's own way."""
-    registry: Mapping[str, str] = field(default_factory=dict)
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of the schema registry's client, `url` first; empty: there is none."""
     registry_wait_s: float | None = None
     """Longest wait for the registry while a message is read, in seconds; then it raises PartitionHeld, and the registry

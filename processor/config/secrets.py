@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 _SECRET_WORDS = (
     "password", "passwd", "passphrase", "secret", "token", "credential", "user.info", "sasl.jaas", "oauthbearer.config",
-    "key.pem", "api_key", "api.key", "apikey", "access_key", "access.key", "private_key", "private.key",
+    "key.pem", "keystore.key", "api_key", "api.key", "apikey", "access_key", "access.key", "private_key", "private.key",
 )  # fmt: skip
 _CREDENTIALS = re.compile(r"//[^/@\s]+@")
 

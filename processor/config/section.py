@@ -84,11 +84,13 @@ def _has_word(value: object) -> bool:
     return isinstance(value, WrittenWord) or any(_has_word(part) for part in parts)
 
 
-Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_as_text)]
-"""Settings in Kafka's spelling. Numbers and true or false need no quotes, a list is joined by commas."""
+Properties: TypeAlias = Annotated[dict[str, str], BeforeValidator(_as_text), Field(repr=False)]
+"""Settings in Kafka's spelling. Numbers and true or false need no quotes, a list is joined by commas. Not in the `repr`
+of their section: one may be a password.
+"""
 
-PluginSettings: TypeAlias = Annotated[dict[str, Any], BeforeValidator(_without_words)]
-"""Settings that a plug-in checks."""
+PluginSettings: TypeAlias = Annotated[dict[str, Any], BeforeValidator(_without_words), Field(repr=False)]
+"""Settings that a plug-in checks; not in a `repr` either."""
 
 IntervalS: TypeAlias = Annotated[float, BeforeValidator(interval_s), Field(allow_inf_nan=False)]
 """Seconds; written `500ms`, `5s`, `1m`, `1h` or a bare number."""

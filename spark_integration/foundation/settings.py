@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -84,15 +84,15 @@ _BESIDE: Final = ("kafka", "schema_registry", "application_id", "topic_prefix")
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The settings of one topic; pickled for the executors, as plain values."""
+    """The settings of one topic; pickled for the executors, as plain values. Its `repr` has no secret."""
 
     name: str
     """The family's name."""
-    topic: TopicConfig
+    topic: TopicConfig = field(repr=False)
     """The settings of its records; on an executor `TopicValues`, which have the same attributes."""
-    registry: Mapping[str, str]
+    registry: Mapping[str, str] = field(repr=False)
     """Settings of the schema registry's client; empty without a registry."""
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)
     """librdkafka properties of the settings; may be empty."""
     application_id: str
     """The application id, with which the workers' consumer groups begin."""

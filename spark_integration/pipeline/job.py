@@ -9,7 +9,7 @@ import sys
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -171,7 +171,7 @@ class JobContext:
     """The name of the job in `pipeline.yaml`; also the name of its query."""
     topics: Config
     """The settings of the topics, `sowstream.yaml`."""
-    kafka: dict[str, str]
+    kafka: dict[str, str] = field(repr=False)
     """Options of Spark's Kafka source and sink for this job, each with the prefix `kafka.`."""
     checkpoint: str
     """The directory of the checkpoint of its query."""

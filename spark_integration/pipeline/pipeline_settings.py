@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -105,9 +105,9 @@ class PipelineSettings:
     """The settings of the topics."""
     checkpoints: str
     """The directory of the checkpoints."""
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)
     """Kafka properties for Spark, as written."""
-    spark: Mapping[str, str]
+    spark: Mapping[str, str] = field(repr=False)
     """Settings of the Spark session."""
     spark_log: str | None
     """The file for the output of Spark itself, see `spark_integration.cli.spark_log`."""
@@ -117,7 +117,7 @@ class PipelineSettings:
     """The address of that port; empty: every address."""
     jobs: Mapping[str, PipelineJob]
     """The jobs, by name, in the order of the file."""
-    text: str = ""
+    text: str = field(default="", repr=False)
     """The text of the file, in which settings have their lines."""
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame
@@ -253,7 +253,7 @@ class Sending:
 
     topic: str
     key: list[str]
-    settings: dict[str, str]
+    settings: dict[str, str] = field(repr=False)
     order_by: list[str]
     client: str | None
     batch_id: int | None

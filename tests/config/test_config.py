@@ -492,6 +492,18 @@ def test_secrets_that_are_no_texts_are_hidden_too():
     assert shown["partitions"] == 4
 
 
+def test_no_secret_is_in_a_repr():
+    """The `repr` of the settings, as a notebook shows it, has no properties of clients and plug-ins."""
+    step = {"use": "e", "settings": {"password": "hunter2"}}
+    config = Config(
+        kafka={"sasl.password": "hunter2"},
+        schema_registry={"url": "http://u:hunter2@h/"},
+        topics={"orders": {"enrich": [step]}},
+    )
+    assert "hunter2" not in repr(config)
+    assert "use='e'" in repr(config)
+
+
 class TestMisspelt:
     """Environment variables that resemble settings are reported if they are none."""
 

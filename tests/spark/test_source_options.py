@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 
 import pytest
 
@@ -13,6 +14,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from pyspark.sql.types import StructType
 
 from spark_integration.foundation.settings import topic_settings
+from spark_integration.merge.batch.result import Merged
 from spark_integration.read.metadata_columns import METADATA
 from spark_integration.read.source.latest_rows import refuse_metadata
 from spark_integration.read.source.source_options import parse_source_options
@@ -85,6 +87,16 @@ def test_no_secret_is_in_an_error() -> None:
     with pytest.raises(ConfigurationError) as told:
         parse_source_options(RIGHT | {"kafka.sasl.jaas.config": "hunter2"})
     assert "hunter2" not in str(told.value)
+
+
+def test_no_secret_is_in_a_repr() -> None:
+    """What a notebook shows of parsed options, or of a merge's result with its settings, has no credentials."""
+    mapping = {"kafka": {"sasl.password": "hunter2"}, "schema_registry": {"basic.auth.user.info": "u:hunter2"}}
+    settings = topic_settings("orders", mapping | {"enrich": [{"use": "e", "settings": {"token": "hunter2"}}]})
+    merged = Merged(settings, None, None, Counter(), Counter(), None, 0, has_deltas=False, has_base=False)
+    for shown in (merged, parse_source_options(RIGHT | {"kafka.sasl.password": "hunter2"})):
+        assert "hunter2" not in repr(shown)
+        assert "name='orders'" in repr(shown)
 
 
 @pytest.mark.parametrize("record", [[("Version", "long")], [("partition", "string")]])

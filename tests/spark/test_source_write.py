@@ -127,7 +127,10 @@ def test_the_options_of_a_table_are_with_its_columns() -> None:
     assert all_options({}, schema) == {"topic": "orders", "schema": "id STRING"}
     assert all_options({"topic": "copy"}, schema)["topic"] == "copy"
     assert comment_of({"topic": "orders"}) is None
-    for name in ("kafka.sasl.password", "kafka.ssl.key.pem", "kafka.sasl.oauthbearer.client.secret"):
+    for name in (
+        "kafka.sasl.password", "kafka.ssl.key.pem", "kafka.sasl.oauthbearer.client.secret", "kafka.ssl.keystore.key",
+        "kafka.sasl.oauthbearer.assertion.private.key.passphrase", "kafka.sasl.oauthbearer.config",
+    ):  # fmt: skip
         with pytest.raises(
             ConfigurationError, match=f"option '{name}' would be shown .* config 'sowstream.yaml'"
         ) as told:

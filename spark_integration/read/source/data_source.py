@@ -7,7 +7,6 @@ its columns, as Spark 4 passes only these to a Python data source.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from typing import Final, NoReturn
 
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader
 from pyspark.sql.types import StringType, StructField, StructType
 
+from processor.config.secrets import hide_secret
 from processor.errors import ConfigurationError
 from spark_integration.read.schemas.schema import own_schema, pinned
 from spark_integration.read.source.latest_rows import VALUE, metadata_columns
@@ -31,7 +31,6 @@ _MARK: Final = "Sowstream "
 _COMMENT: Final = "comment"
 _CATALOG: Final = "provider"
 """The option that a statement for a catalog has, and a read without one has not."""
-_SECRET: Final = re.compile(r"password|secret|token|jaas|\.key$|\.pem$|credential", re.IGNORECASE)
 
 
 def comment_of(options: Mapping[str, str]) -> str | None:
@@ -43,7 +42,7 @@ def comment_of(options: Mapping[str, str]) -> str | None:
     if _CATALOG not in options:
         return None
     own = {name: text for name, text in options.items() if not is_sparks(name)}
-    if secret := [name for name in own if _SECRET.search(name)]:
+    if secret := [name for name, text in own.items() if hide_secret(name, text) != text]:
         raise ConfigurationError(
             f"option {secret[0]!r} would be shown with the columns of the table; give credentials in section `kafka` "
             "of the settings, and name their file: config 'sowstream.yaml'"

@@ -6,7 +6,7 @@ import datetime as dt
 import difflib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, cast, get_args
 
 from processor.errors import ConfigurationError
@@ -73,7 +73,7 @@ class SourceOptions:
     """True if Spark may pass the conditions of a query, as Spark 4.1 and later do where it is configured."""
     has_config: bool
     """True if the options name the topic's settings."""
-    kafka: Mapping[str, str]
+    kafka: Mapping[str, str] = field(repr=False)
     """librdkafka properties."""
 
 
