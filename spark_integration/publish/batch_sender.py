@@ -105,9 +105,16 @@ def check_client(client: str | None, batch_id: int | None) -> None:
         raise ConfigurationError(f"batch_id is {batch_id}; it is 0 to {BATCH_MAX}")
 
 
-def recipe(key: Sequence[str], order_by: Sequence[str], writers: int) -> str:
-    """A digest of the arguments that the numbers of rows depend on; it is a part of the client name."""
-    text = json.dumps([list(key), list(order_by), writers]).encode()
+def recipe(key: Sequence[str], order_by: Sequence[str], writers: int, function: str | None = None) -> str:
+    """A digest of the arguments that the numbers of rows depend on; it is a part of the client name.
+
+    Args:
+        key: the key columns.
+        order_by: the columns that order the rows of a key.
+        writers: the number of writers.
+        function: the function that is called, where its calls are not counted; None: they are, or it publishes deltas.
+    """
+    text = json.dumps([list(key), list(order_by), writers, *([function] if function else [])]).encode()
     return hashlib.sha256(text).hexdigest()[:8]
 
 
@@ -120,8 +127,9 @@ def sender(
     Within a streaming query it is the query: its checkpoint keeps its id and the time when each batch was planned, so a
     repeated batch has the same name and number. A checkpoint that was set back plans its batches again, with later
     times: they are published again, and never taken for repeats. A clock that goes back begins a new epoch, with a name
-    of its own, see `clock_epochs`. Elsewhere it is the caller, who numbers the batches,
-    or this process: then workers recognise only the records that Spark itself repeats.
+    of its own, see `clock_epochs`. Elsewhere it is the caller, who numbers the batches: a second call with one number
+    is a repeat, as far as workers can see. Or it is this process: then workers recognise only the records that Spark
+    itself repeats.
 
     Args:
         spark: the session of the batch.
@@ -136,7 +144,14 @@ def sender(
     """
     name = CLIENT if client is None else client
     if batch_id is not None:
-        yield Sender(f"{name}/{way}", batch_id)
+        by = Sender(f"{name}/{way}", batch_id)
+        if _written.get((topic, by.client)) == batch_id:
+            log.warning(
+                "client %s: this process has written its batch %d to %s already, so workers drop the rows of this call "
+                "as repeats; if they are others, give the call a client of its own", name, batch_id, topic,
+            )  # fmt: skip
+        yield by
+        _written[topic, by.client] = batch_id
     elif planned_ms is not None:
         yield Sender.planned(f"{name}/{way}", planned_ms)
     elif (batch := micro_batch(spark)) is not None:
@@ -224,5 +239,7 @@ class _Process:
                     self._free[slot] = number + 1
 
 
+_written: Final[dict[tuple[str, str], int]] = {}
+"""By topic and client: the last batch of a caller's numbers that this process has written."""
 _streams: Final = _Streams()
 _process: Final = _Process()

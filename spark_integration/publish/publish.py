@@ -99,6 +99,7 @@ def publish_deltas(
             key with different rows in one batch is an error.
         client: the prefix of the client names of this publisher; the default is `spark`.
         batch_id: the number of the batch, higher than the earlier ones of this client and the same for the same rows.
+            Other rows for the same topic need another client: this call would be taken for a repeat.
         writers: the number of tasks that write, each with its own client name.
         config: the topic's settings, see `topic_settings`; None: a topic of JSON with any key fields.
 
@@ -175,7 +176,7 @@ def publish_records(
     Raises:
         ConfigurationError: as in `publish_deltas`.
     """
-    sending = Sending.of(df, topic, key, options, order_by, client, batch_id, writers, config)
+    sending = Sending.of(df, topic, key, options, order_by, client, batch_id, writers, config, "publish_records")
     body = record_body(df, sending.places(df), columns, nulls)
 
     def rows(batch: DataFrame) -> DataFrame:
@@ -215,7 +216,7 @@ def delete_records(
     Raises:
         ConfigurationError: as in `publish_deltas`.
     """
-    sending = Sending.of(df, topic, key, options, (), client, batch_id, writers, config)
+    sending = Sending.of(df, topic, key, options, (), client, batch_id, writers, config, "delete_records")
     sending.places(df)
 
     def rows(batch: DataFrame) -> DataFrame:
@@ -259,6 +260,8 @@ class Sending:
     batch_id: int | None
     writers: int
     config: TopicSettings | None
+    function: str | None = None
+    """The function that was called, apart from `publish_deltas`: one batch of a client may have a call of each."""
 
     @classmethod
     def of(
@@ -272,6 +275,7 @@ class Sending:
         batch_id: int | None,
         writers: int,
         config: Settings,
+        function: str | None = None,
     ) -> Sending:
         """Check the arguments of a caller.
 
@@ -288,7 +292,7 @@ class Sending:
         with_kafka = options if settings is None else with_connection(options, settings.kafka)
         sink_options = publish_options(topic, with_kafka, None if settings is None else settings.names)
         return cls(
-            topic, names, sink_options, listed("order_by", order_by), client, batch_id, writers, settings,
+            topic, names, sink_options, listed("order_by", order_by), client, batch_id, writers, settings, function,
         )  # fmt: skip
 
     def places(self, df: DataFrame) -> list[ColumnPath]:
@@ -329,7 +333,8 @@ class Sending:
 
     @property
     def _way(self) -> str:
-        return recipe(self.key, self.order_by, self.writers)
+        # A query counts the calls of its batches, and keeps the names that it had.
+        return recipe(self.key, self.order_by, self.writers, None if self.batch_id is None else self.function)
 
     def write(self, df: DataFrame, rows: ToRecords, planned_ms: int | None = None) -> None:
         """Write a table or a batch now.

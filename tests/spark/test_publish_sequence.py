@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from spark_integration.foundation.pyspark_private import MicroBatch
 from spark_integration.publish.batch_sender import CLIENT, _Streams, recipe, sender
-from spark_integration.publish.publish import publish_options
+from spark_integration.publish.publish import Sending, publish_options
 from spark_integration.publish.sequence import BATCH_MAX, PLANNED_FROM_MS, PLANNED_ROWS_BITS, Sender, numbered
 from tests.spark.published import NOWHERE, sent
 
@@ -349,6 +349,28 @@ def test_arguments_that_change_the_numbers_change_the_name() -> None:
     ways = [recipe(["a"], [], 16), recipe(["b"], [], 16), recipe(["a"], ["b"], 16), recipe(["a"], [], 8)]
     assert len(set(ways)) == 4
     assert ways[0] == recipe(("a",), (), 16)
+
+
+def test_calls_of_two_functions_are_no_repeats_of_each_other() -> None:
+    """In a batch that the caller numbers, deltas, records and deletes of one client have three names."""
+    functions = (None, "publish_records", "delete_records")
+    calls = [Sending("orders", ["id"], {}, [], "mine", 7, 16, None, function)._way for function in functions]
+    assert len(set(calls)) == 3
+    counted = [Sending("orders", ["id"], {}, [], "mine", None, 16, None, function)._way for function in functions]
+    assert set(counted) == {calls[0]}, "a query counts its calls"
+
+
+def test_a_second_call_of_a_batch_is_reported(caplog) -> None:
+    """A call with the client and number of one that has ended is a repeat for workers, and the log says so."""
+    for batch_id, is_reported in ((7, False), (7, True), (8, False)):
+        caplog.clear()
+        with sender(None, "orders", "way", "twice", batch_id) as by:
+            assert by == Sender("twice/way", batch_id)
+        assert ("give the call a client of its own" in caplog.text) == is_reported
+    with pytest.raises(RuntimeError), sender(None, "orders", "way", "failing", 7):
+        raise RuntimeError
+    with sender(None, "orders", "way", "failing", 7):
+        assert "failing" not in caplog.text, "what has failed is to be repeated"
 
 
 def test_highest_sequence_is_one() -> None:
