@@ -15,7 +15,7 @@ SowstreamError
 └── Stop                  end the pipeline, or the command, with exit code 1 and this message
     ├── ConfigurationError    the same with exit code 2: settings, flags or topics that cannot work together
     │   ├── FilterError       a wrong filter; its subscriber receives the error, and nothing ends
-    │   └── DefinitionChanged a view's rows are of another definition: its stages end, and none is started again
+    │   └── DefinitionChanged the records are of another definition: the pipelines end, and none is started again
     ├── BrokerUnavailable     Kafka did not answer in time
     ├── TopicFenced           Spark merges this topic, or its records are being copied: its workers wait
     ├── SubscriberTooSlow     a subscriber took no messages, and forbade conflation; others go on
@@ -179,7 +179,7 @@ class FilterError(ConfigurationError):
 
 
 class DefinitionChanged(ConfigurationError):
-    """The rows of a view are of another definition than that of the settings: a repetition would find the same."""
+    """The records are of another definition than that of the settings: a repetition would find the same."""
 
 
 class BrokerUnavailable(Stop):

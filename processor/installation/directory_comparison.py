@@ -30,10 +30,12 @@ _REFUSED: Final = {
     "message_type": _UNREADABLE, "separator": _UNREADABLE, "parts": _UNREADABLE,
     "schema": _UNREADABLE, "registry": _UNREADABLE,
     "derived_from": "they are made of the former topic", "kafka_topics": "they would be left there",
+    "sow": "they would miss what is published meanwhile",
 }  # fmt: skip
 """Fields in which a worker and its readers must agree, with the consequence of another value for the present records.
 
-Of `schema` and `registry` only a change that leaves messages unreadable, see `Description.encoding`.
+Of `schema` and `registry` only a change that leaves messages unreadable, see `Description.encoding`; of `sow` only
+false in place of true.
 """
 
 _SHOWN_CHARACTERS: Final = 60
@@ -71,7 +73,7 @@ def differences(configured: Description, described: Description) -> list[Differe
     """The fields in which two descriptions of one topic differ, in the order of the description."""
     ours, theirs = configured.model_dump(by_alias=True), described.model_dump(by_alias=True)
     fields = [field for field, value in ours.items() if value != theirs[field] and field != "format"]
-    harmless = {"schema", "registry"}
+    harmless = {"schema", "registry"} | ({"sow"} if configured.sow else set())
     if configured.encoding != described.encoding:
         harmless.remove("schema" if "schema" in fields else "registry")
     elif "schema" in fields and (found := _contradiction(configured, described)) is not None:

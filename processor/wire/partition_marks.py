@@ -29,7 +29,11 @@ a life has ended, and raises `base` where the rule alone would fall below it.
 from __future__ import annotations
 
 import json
-from typing import Final, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 LIVES_NAME: Final = b"\0sowstream/lives"
 """The name of the mark."""
@@ -163,17 +167,20 @@ class InputPosition(NamedTuple):
     """The next input offset to process."""
     note: str = ""
     """The offset metadata of the group at that offset, see `hosting.commit_metadata`."""
+    settings: Mapping[str, str] = MappingProxyType({})
+    """A digest of each setting without which the outputs would be others; none if a tool wrote the position."""
 
     @classmethod
     def read(cls, value: bytes | None) -> InputPosition | None:
         """Parse a record's value; None where there is none, or it is not a position."""
         try:
             members = json.loads(value or b"null")
-            offset = int(members["offset"])
-            return cls(str(members["application_id"]), str(members["topic_id"]), offset, str(members["note"]))
-        except (ValueError, KeyError, TypeError):
+            offset, settings = int(members["offset"]), dict(members.get("settings") or {})
+            return cls(str(members["application_id"]), str(members["topic_id"]), offset, str(members["note"]), settings)
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None
 
     def __bytes__(self) -> bytes:
         """The record's value."""
-        return json.dumps(self._asdict(), ensure_ascii=False, separators=(",", ":")).encode()
+        members = {name: value for name, value in self._asdict().items() if name != "settings" or value}
+        return json.dumps(members, ensure_ascii=False, separators=(",", ":")).encode()

@@ -77,6 +77,31 @@ def is_advice(world: World, said: str) -> bool:
     return -1 not in places and places == sorted(places) and f"make {world.conflated} anew" in said
 
 
+def test_a_copy_with_another_filter_is_refused_until_it_is_rebuilt(world: World) -> None:
+    """Records of the former filter would stay in the copy; the advice brings those of the new one."""
+    interval = "interval: 500ms"
+    reconfigure(world, interval, f"{interval}\n    filter: /id >= 0")
+    world.start()
+    copying = conflater(world)
+    published(world)
+    settle(world)
+    stop(copying)
+    reconfigure(world, "/id >= 0", "/id < 20")
+    code, said = conflater(world).ended()
+    assert code == 1
+    assert f"{world.conflated}: its records were made with another filter" in said
+    assert is_advice(world, said)
+    reconfigure(world, "/id < 20", "/id >= 0")
+    copying = conflater(world)
+    published(world, 41)
+    settle(world)
+    stop(copying)
+    reconfigure(world, "/id >= 0", "/id < 20")
+    rebuild(world)
+    conflater(world)
+    world.wait(lambda: len(last_per_key(world.read("sow", world.conflated))) == 20, "the records of the new filter")
+
+
 def test_an_underlying_that_grows_ends_the_worker_of_its_copy(world: World) -> None:
     """The worker reads no record of the new partition, and describes the effect on the copy."""
     world.start()

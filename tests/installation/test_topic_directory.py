@@ -211,6 +211,14 @@ def test_a_contradiction_has_both_values(change, field, severity, ours, theirs):
     assert "sowstream topics apply" in problem.to_do
 
 
+@pytest.mark.parametrize(("sow", "severity"), [(False, "refuse"), (True, "warn")])
+def test_a_topic_may_get_a_sow_and_not_lose_it(sow, severity):
+    """Without SOW its records would miss updates; those of a topic that gets one were passed through, and are there."""
+    ours, theirs = (describe(Config(topics={"orders": {"sow": each}}), ["orders"]) for each in (sow, not sow))
+    (problem,) = contradictions(ours, DirectoryEntries(theirs, {}), ["orders"])
+    assert (problem.severity, problem.what.partition(" in the settings")[0]) == (severity, f"sow is {sow}")
+
+
 def with_schema(schema=None, message_type="avro", registry=None, parts=()):
     """The description of a topic with a schema."""
     topic = {"message_type": message_type, "schema": schema, "parts": parts}

@@ -14,18 +14,22 @@ with the end of that topic.
 
 from __future__ import annotations
 
+import hashlib
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from processor.errors import PartitionHeld
+from processor.config import ConflatedConfig
+from processor.errors import DefinitionChanged, PartitionHeld
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.store.marks import POSITION_NAME
 from processor.wire.partition_marks import InputPosition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
+    from processor.hosting.pipeline import Pipeline
     from processor.runtime.task import Task
 
 log = structlog.stdlib.get_logger("sowstream.positions")
@@ -42,6 +46,20 @@ class GroupOffset(NamedTuple):
     """The oldest input offset that Kafka keeps."""
     has_records: bool
     """True if the SOW topic has any records."""
+
+
+def settled_by_records(pipeline: Pipeline) -> dict[str, str]:
+    """A digest of each setting that must stay as it is while a pipeline has records; views compare theirs themselves.
+
+    The topic directory has most of them, too, but a worker starts without an answer from it.
+    """
+    values: dict[str, object] = {}
+    if isinstance(pipeline.settings, ConflatedConfig):
+        values = {"filter": pipeline.settings.filter}
+    elif not pipeline.derived_from:
+        fields = "key", "key_format", "message_type", "partitions", "sow"
+        values = {name: getattr(pipeline.topic, name) for name in fields}
+    return {name: hashlib.sha256(repr(value).encode()).hexdigest()[:12] for name, value in values.items()}
 
 
 class Beginning(NamedTuple):
@@ -64,6 +82,8 @@ class InputPositions:
         advice: str = "",
         *,
         fenced: Callable[[bytes], str | None] = lambda _: None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+        remedy: str = "",
     ) -> None:
         """Create it; `topic_id` must be set before a position is written or compared.
 
@@ -73,7 +93,10 @@ class InputPositions:
             source: its input topic.
             advice: a sentence for error messages, on another possible cause and its remedy.
             fenced: called with the fence in a partition's marks; returns the reason to hold it, or None.
+            settings: a digest of each setting that the records are made of, see `settled_by_records`.
+            remedy: the steps after one of them was changed.
         """
+        self._settings, self._remedy = settings, remedy
         self._fenced = fenced
         self._advice = advice
         self._application_id = application_id
@@ -84,7 +107,7 @@ class InputPositions:
 
     def value(self, offset: int, metadata: str) -> bytes:
         """Format a position of this installation as the mark topic stores it."""
-        return bytes(InputPosition(self._application_id, self.topic_id, offset, metadata))
+        return bytes(InputPosition(self._application_id, self.topic_id, offset, metadata, self._settings))
 
     def stage(self, task: Task) -> None:
         """Stage a task's position, if it has moved, for the transaction that is about to be committed."""
@@ -126,6 +149,19 @@ class InputPositions:
         """
         if fence is not None and (why := self._fenced(fence)) is not None:
             raise PartitionHeld("fenced", f"{self._source} partition {partition}: {why}")
+
+    def refuse_changed(self, position: InputPosition) -> None:
+        """Refuse settings with which the records of a partition would be others.
+
+        Raises:
+            DefinitionChanged: with the choice.
+        """
+        changed = [name for name, value in self._settings.items() if position.settings.get(name, value) != value]
+        if changed:
+            raise DefinitionChanged(
+                f"{self._family}: its records were made with another {' and '.join(changed)}, and new ones "
+                f"would differ; set {'it' if len(changed) == 1 else 'them'} back, or {self._remedy}"
+            )
 
     def refuse_gone(self, partition: int, offset: int, oldest: int) -> None:
         """Hold a partition whose next input record has been deleted.

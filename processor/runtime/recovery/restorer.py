@@ -384,6 +384,7 @@ class Restorer:
 
         Raises:
             PartitionHeld: they contradict each other, or both are missing; or a fence is in its marks.
+            DefinitionChanged: the records of its state are of other settings.
         """
         if not self._decides:
             return Beginning(start.offset, start.metadata)
@@ -391,6 +392,8 @@ class Restorer:
         if task.marks is not None:
             self._positions.refuse_fenced(task.partition, task.marks.get(FENCE_NAME))
         position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
+        if position is not None and task.state.scan(None, 1):
+            self._positions.refuse_changed(position)
         # For a copy any record counts, also a deleted one; otherwise deleted records cannot be merged twice.
         if self._is_copy:
             has_records = job.sow_read > 0

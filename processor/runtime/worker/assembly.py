@@ -21,7 +21,7 @@ from processor.runtime.loop.committer import StagedCommitter, TransactionCommitt
 from processor.runtime.loop.stream_thread import StreamThread
 from processor.runtime.metrics import BLOCKED
 from processor.runtime.recovery.assignment_forecast import GroupWatcher
-from processor.runtime.recovery.input_position import InputPositions
+from processor.runtime.recovery.input_position import InputPositions, settled_by_records
 from processor.runtime.recovery.job import RestoreBar, RestoreProgress
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.recovery.standbys import Standbys
@@ -71,6 +71,10 @@ log = structlog.stdlib.get_logger("sowstream.assembly")
 _REGISTRY_WAIT_S: Final = 0.3
 """Longest wait of a stream thread for the schema registry: other partitions wait meanwhile."""
 _ASK_TIMEOUT_S = 5.0
+_NEW_TOPIC: Final = (
+    "configure a topic of a new name, such as `{0}_2`, with the new settings, run sowstream topics apply, and publish "
+    "the records of {0} to it"
+)
 
 
 class Assembly:
@@ -139,6 +143,8 @@ class Assembly:
             pipeline.source,
             _advice(pipeline),
             fenced=partial(self._fenced, pipeline),
+            settings=settled_by_records(pipeline),
+            remedy=_rebuild_steps(pipeline) or _NEW_TOPIC.format(pipeline.name),
         )
         standbys = self._standbys(pipeline, group, admin, self._open_state(pipeline, admin))
         restorer = Restorer(

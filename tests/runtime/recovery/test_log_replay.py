@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Message
 from structlog.testing import capture_logs
 
-from processor.errors import PartitionHeld
+from processor.builtin.conflate.conflate import Conflate
+from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.builtin.pass_through import PassThrough
+from processor.config import ConflatedConfig, TopicConfig
+from processor.errors import DefinitionChanged, PartitionHeld
+from processor.hosting.pipeline import Pipeline
 from processor.kafka.message import by_log, records
 from processor.runtime.recovery import log_replay
-from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
+from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions, settled_by_records
 from processor.runtime.recovery.log_replay import SowReplay
 from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 from processor.wire.partition_marks import InputPosition
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from processor.api import Processor
 
 
 def message(offset, key=b"k", value=b"{}", headers=(("version", b"1"),), partition=0, topic="orders.sow"):
@@ -120,12 +131,42 @@ def group_offset(
     return GroupOffset(committed, note, oldest, has_records)
 
 
-@pytest.mark.parametrize("position", [OURS, OURS._replace(note='sow 7 mark 8 sowstream noted é"')])
+@pytest.mark.parametrize(
+    "position",
+    [OURS, OURS._replace(note='sow 7 mark 8 sowstream noted é"'), OURS._replace(settings={"key": "1f"})],
+)
 def test_a_written_position_is_read_back(position):
     """Any note is read back, and members that a later version adds are ignored."""
     written = bytes(position)
     assert InputPosition.read(written) == position
     assert InputPosition.read(written[:-1] + b',"more":1}') == position
+
+
+def settings_of(processor_type: type[Processor], settings: BaseModel, topic: TopicConfig) -> dict[str, str]:
+    """Return the digests that a worker compares."""
+    underlying = "orders" if processor_type is Conflate else None
+    return settled_by_records(Pipeline.of(processor_type, settings, name="x", topic=topic, underlying=underlying))
+
+
+def test_the_records_of_a_partition_keep_the_settings_that_they_were_made_with():
+    """Another key or filter, or a time without SOW, is refused by the position alone; other settings may change."""
+    topic = TopicConfig(key=("/id",), partitions=4)
+    copy = ConflatedConfig(underlying="orders", filter="/qty > 10")
+    made = settings_of(DeltaMerge, topic, topic), settings_of(Conflate, copy, topic)
+    for former, changed, name in (
+        (made[0], settings_of(DeltaMerge, topic, topic.model_copy(update={"key": ("/sku",)})), "key"),
+        (settings_of(PassThrough, topic, topic.model_copy(update={"sow": False})), made[0], "sow"),
+        (made[1], settings_of(Conflate, copy.model_copy(update={"filter": "/qty < 10"}), topic), "filter"),
+        (made[1], settings_of(Conflate, copy.model_copy(update={"filter": None}), topic), "filter"),
+    ):
+        positions = InputPositions("desk", "orders", "orders.publish", settings=changed, remedy="do this")
+        with pytest.raises(DefinitionChanged, match=f"another {name}, .* set it back, or do this"):
+            positions.refuse_changed(OURS._replace(settings=former))
+        positions.refuse_changed(OURS._replace(settings=changed))
+        positions.refuse_changed(OURS)  # Of a former version, or of a tool.
+    faster = copy.model_copy(update={"interval": 1.0})
+    later = topic.model_copy(update={"expiration": 60.0})
+    assert (settings_of(DeltaMerge, later, later), settings_of(Conflate, faster, topic)) == made
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{}", b"7", b"[]", b"\xff", b'{"offset":"x"}', b"null"])
