@@ -36,6 +36,9 @@ log = structlog.stdlib.get_logger("sowstream.task")
 _ALONE_RECORDS: Final = 10_000
 """Records behind a stuck one that are processed one at a time, so that the next death names the record."""
 
+_PROOF_MS: Final = 600_000
+"""Time without a commit after which a task commits its unchanged offset, as the proof that it owns its partition."""
+
 
 class Counts(NamedTuple):
     """The events that a processor counted between two commits."""
@@ -110,6 +113,9 @@ class Task(HostedProcessor):
         """Deletes that have gone from its input while it was away, until an input position behind them is committed."""
         self._again_until = -1
         self._table_ms = self._prepared_ms = 0  # The stream time at the last commit, and at `prepare`.
+        self._owned_ms = 0  # A time at which it owned its partition: before the last commit; 0: unknown.
+        self._owned_until_ms = 0  # The time of the next commit, with or without work.
+        self._preparing_ms = 0  # The time of `prepare`.
         self._prepared: Prepared | None = None
         self._delivered: dict[str, int | None] = {}  # In the open transaction; None: no report yet.
         self._codec, self._input_codec = codec, input_codec
@@ -128,16 +134,19 @@ class Task(HostedProcessor):
     def as_of_ms(self, store: LayeredState, now_ms: int) -> int:
         """Return a time before all changes that the committed part of one of its stores lacks, 0 if it is unknown.
 
-        Only this task writes the SOW topic of its state. Its table is as old as the input that has been processed.
+        Only this task writes the SOW topic of its state, as long as it owns the partition. It may have lost it long ago
+        without a notice, as a process that was frozen or cut off from Kafka: a commit is the proof. Its table is as old
+        as the input that has been processed.
         """
         if store is self.state:
-            return now_ms
+            return min(now_ms, self._owned_ms)
         return min(now_ms, self.stream_time_ms if self.next_offset <= self.committed_offset else self._table_ms)
 
     def start(self, offset: int) -> None:
         """Begin processing at an input offset, once the state is complete."""
         self._move("start")
         self._again_until = -1 if self.redelivered is None else self.redelivered.until
+        self._owned_until_ms = self._clock_ms() + _PROOF_MS
         context = TaskContext(
             self.pipeline,
             self.partition,
@@ -225,9 +234,11 @@ class Task(HostedProcessor):
 
     @property
     def has_uncommitted(self) -> bool:
-        """True if a transaction is needed, even if nothing was forwarded."""
+        """True if a transaction is needed, even if nothing was forwarded: of a quiet task, now and then."""
         is_marked = self.marks is not None and self.marks.has_staged
-        return is_marked or self.lacks_offset or self.committable_offset > self.committed_offset
+        if is_marked or self.lacks_offset or self.committable_offset > self.committed_offset:
+            return True
+        return self._clock_ms() >= self._owned_until_ms and self.pipeline.has_state
 
     @property
     def is_behind(self) -> bool:
@@ -273,7 +284,7 @@ class Task(HostedProcessor):
         """
         assert self._prepared is None
         self._prepared = Prepared(*self._position(), self._take_counts())
-        self._prepared_ms = self.stream_time_ms
+        self._prepared_ms, self._preparing_ms = self.stream_time_ms, self._clock_ms()
         for store in self.stores:
             store.prepare()
         if self.marks is not None:
@@ -298,6 +309,7 @@ class Task(HostedProcessor):
                 f"{problem.topic} partition {self.partition} took a record at offset {sow - 1}, but the state knows it "
                 f"up to {self.state.position}: it has lost records, or:\n  {problem}"
             )
+        self._owned_ms, self._owned_until_ms = self._preparing_ms, self._preparing_ms + _PROOF_MS
         self.state.commit(after.get("sow"))
         if self.table is not None:
             # Up to here its processor has put the input; records that were restored before they came stay.

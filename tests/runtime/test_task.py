@@ -13,6 +13,7 @@ from processor.filter import compile_filter
 from processor.filter.limits import STEPS_MAX
 from processor.hosting.pipeline import Pipeline
 from processor.record import Record, Stored
+from processor.runtime.loop.state_access import start_writing
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.store.layered_state import LayeredState
@@ -374,6 +375,38 @@ class TestClose:
             MOVES[move](task)
         task.close()
         assert store.get_many([b"a"]) == [Stored(1, b"x")]
+
+    def test_a_store_is_as_old_as_the_last_commit(self):
+        """A process that was frozen, or cut off from Kafka, has lost the partition long before it is told."""
+        store, clock, day_ms = MemoryStore(), [1_000_000], 86_400_000
+        task = a_task(LayeredState(store, cache_bytes=0), clock=clock)
+        task.start(0)
+        task.process([Record(b"k", b"1", None, 0, 400)])
+        task.state.put_many({b"a": Stored(1, b"x")})
+        task.prepare()
+        task.committed()
+        clock[0] += 3 * day_ms
+        start_writing([task], clock[0])
+        task.state.write_some(10)
+        assert store.progress().applied_at_ms == 1_000_000
+        task.close()
+        assert store.progress().applied_at_ms == 1_000_000
+
+    def test_a_quiet_task_commits_now_and_then(self):
+        """Its unchanged offset is the proof that the partition is still its own, and its store does not grow old."""
+        store, clock = MemoryStore(), [1_000_000]
+        task = a_task(LayeredState(store, cache_bytes=0), clock=clock)
+        task.start(0)
+        clock[0] += 599_999
+        assert not task.has_uncommitted
+        clock[0] += 1
+        assert task.has_uncommitted
+        task.prepare()
+        task.committed()
+        assert not task.has_uncommitted
+        start_writing([task], clock[0])
+        task.state.write_some(10)
+        assert store.progress().applied_at_ms == clock[0]
 
     @pytest.mark.parametrize("error", [ValueError, StateDamaged])
     def test_an_error_of_close_does_not_stop_the_end_of_a_task(self, error):

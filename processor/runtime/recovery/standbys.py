@@ -18,6 +18,7 @@ from processor.kafka.clients.log_reader import Position
 from processor.kafka.message import by_partition
 from processor.runtime.metrics import StandbyMetrics
 from processor.runtime.recovery.log_replay import SowReplay
+from processor.store.contract import past_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -49,7 +50,10 @@ class _Standby:
     end: int
     """The end of its partition in the topic when the standby began."""
     current_s: float
-    """Time at which it was last known to be complete, or began."""
+    """Time at which it was last known to be complete, or began, seconds since the epoch.
+
+    The monotonic clock stands still while a machine is suspended.
+    """
     is_current: bool = False
     """True if it was complete at the last check."""
     has_been_current: bool = False
@@ -60,15 +64,14 @@ class _Standby:
         self.is_current = False
         self.log.take_messages(messages)
         # While records come all the time, no end of the partition is reported.
-        age_s = max(0.0, time.time() - messages[-1].timestamp()[1] / 1000)
-        self.current_s = max(self.current_s, time.monotonic() - age_s)
+        self.current_s = max(self.current_s, past_ms(messages[-1].timestamp()[1]) / 1000)
 
     def reach(self, end: int) -> None:
         """Note that all records before this offset were taken."""
         self.is_current = self.log.position <= end
         self.log.finish(end)
         if self.is_current:
-            self.current_s = time.monotonic()
+            self.current_s = time.time()
             if not self.has_been_current:
                 self.has_been_current = True
                 log.info("standby is up to date", topic=self.log.topic, partition=self.log.partition, position=end)
@@ -268,7 +271,7 @@ class Standbys:
             log.warning("local state wiped", topic=self._sow, partition=partition, why=why)
         self._reader.add([Position(self._sow, partition, max(sow_log.position, oldest))])
         log.info("standby for", topic=self._sow, partition=partition, position=sow_log.position, end=sow_log.target)
-        standby = _Standby(sow_log, state, sow_log.target, time.monotonic())
+        standby = _Standby(sow_log, state, sow_log.target, time.time())
         # Target 0 prevents a bulk load, after which the store would be reopened, blocking the thread.
         sow_log.target = 0
         return standby
@@ -286,7 +289,7 @@ class Standbys:
         Raises:
             StateDamaged: deletes may have been compacted before the standby has read them.
         """
-        if time.monotonic() - standby.current_s > self._horizon():
+        if abs(time.time() - standby.current_s) > self._horizon():
             raise StateDamaged("deletes may be missing: it is behind by more than the topic's delete.retention.ms")
 
     @contextlib.contextmanager
