@@ -32,6 +32,7 @@ def lock(directory: Path) -> IO[bytes]:
     except BaseException:
         file.close()
         raise
+    _remove_former(directory)
     touch(file)
     return file
 
@@ -51,9 +52,20 @@ def touch(file: IO[bytes]) -> None:
         os.utime(file.fileno())
 
 
+def _remove_former(directory: Path) -> bool:
+    """Remove a database that a process had moved aside before it ended; returns whether there was one."""
+    aside = directory / layout.FORMER_DIRECTORY
+    is_there = aside.is_dir()
+    shutil.rmtree(aside, ignore_errors=True)
+    return is_there
+
+
 def last_used_s(directory: Path) -> float | None:
-    """The time when the database was last opened or closed, seconds since the epoch; None: there is no database."""
-    if not (directory / layout.ROCKSDB_DIRECTORY).is_dir():
+    """The time when the database was last opened or closed, seconds since the epoch; None: there is no database.
+
+    One that is being removed counts: the process may have ended in between.
+    """
+    if not any((directory / name).is_dir() for name in (layout.ROCKSDB_DIRECTORY, layout.FORMER_DIRECTORY)):
         return None
     try:
         return (directory / layout.LOCK_FILE).stat().st_mtime
@@ -64,15 +76,18 @@ def last_used_s(directory: Path) -> float | None:
 def destroy(directory: Path) -> None:
     """Remove the database, or any other file in its place; no process may have it open.
 
+    A link to a directory on another disk stays: the lock of the partition is there.
+
     Raises:
         DiskUnusable: it cannot be removed.
     """
+    database = directory / layout.ROCKSDB_DIRECTORY
     with mapped_errors("wiping", directory):
-        for place in (directory, directory / layout.ROCKSDB_DIRECTORY):
-            if place.is_symlink() or place.is_file():
+        for place in (directory, database):
+            if place.is_file() or (place.is_symlink() and (place == database or not place.is_dir())):
                 place.unlink()
         with suppress(FileNotFoundError):
-            shutil.rmtree(directory / layout.ROCKSDB_DIRECTORY)
+            shutil.rmtree(database)
 
 
 def discard(directory: Path) -> bool:
@@ -93,9 +108,12 @@ def discard(directory: Path) -> bool:
         with file:
             try:
                 lock_file(file)
-                shutil.rmtree(aside, ignore_errors=True)  # Left by a process that ended during a removal.
-                (directory / layout.ROCKSDB_DIRECTORY).rename(aside)
-            except (BlockingIOError, FileNotFoundError):
+            except BlockingIOError:
                 return False
+            is_removed = _remove_former(directory)
+            try:
+                (directory / layout.ROCKSDB_DIRECTORY).rename(aside)
+            except FileNotFoundError:
+                return is_removed
         shutil.rmtree(aside, ignore_errors=True)
     return True

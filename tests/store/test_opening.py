@@ -166,6 +166,19 @@ def test_a_burst_stays_within_the_budget_of_the_write_buffers(tmp_path):
     assert most < 4 * 1.2 * (1 << 20)
 
 
+def test_a_wipe_leaves_a_link_to_another_disk(open_rocks, tmp_path):
+    """The records go where they are, and the lock of the partition stays where other processes look for it."""
+    place, link = tmp_path / "large", tmp_path / "1"
+    place.mkdir()
+    link.symlink_to(place)
+    store = open_rocks(link)
+    store.apply(ONE, Progress(1, 1))
+    store.wipe()
+    assert link.is_symlink()
+    assert sorted(path.name for path in place.iterdir()) == [layout.LOCK_FILE, layout.ROCKSDB_DIRECTORY]
+    assert store.get_many([b"a"]) == [None]
+
+
 def test_a_file_system_without_locks_is_told_and_nothing_is_wiped(open_rocks, monkeypatch):
     """A file system without locks, as over some networks, is reported as such, and nothing is wiped."""
     closed(open_rocks)

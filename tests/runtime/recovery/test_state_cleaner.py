@@ -287,6 +287,18 @@ def test_a_removal_that_was_interrupted_is_finished(worker: Worker):
     assert [path.name for path in (worker.directory / "1").iterdir()] == [layout.LOCK_FILE]
 
 
+def test_the_rest_of_a_removal_is_a_former_state_and_goes_when_its_partition_is_opened(worker: Worker):
+    """A process that was killed after it had moved a database aside leaves it to the next look, or the next owner."""
+    for finish in (worker.cleaner.make_room, lambda: worker.has([0, 1])):
+        worker.has([0, 1])
+        worker.restore(1, 10_000)
+        worker.has([0])
+        database = worker.directory / "1" / layout.ROCKSDB_DIRECTORY
+        former = database.rename(database.with_name(layout.FORMER_DIRECTORY))
+        assert finish() is not False
+        assert not former.exists()
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """Create a file system of 16 MB."""
