@@ -129,6 +129,7 @@ class RestoreJob:
     sow_read: int = 0
     opened_at: int = 0  # The SOW position of its state when it was opened.
     present: PresentKeys | None = None  # The keys of the input, after an outage in which deletes may have gone.
+    is_ready_to_compare: bool = False  # All is restored, and another partition is being compared with its input.
     damages: int = 0  # How often its store was wiped during the restore.
     logged_s: float = field(default=0.0)
 
@@ -146,7 +147,7 @@ class RestoreJob:
         """Return the deletes that are gone from the input, for a task that goes on at an offset."""
         if self.present is None:
             return []
-        deletes = self.present.deletes(self.task.state, offset)
+        deletes = self.present.deletes(offset)
         if deletes:
             where = {"topic": self.present.topic, "partition": self.present.partition}
             log.warning("deleted while this group was away", **where, records=len(deletes))
@@ -178,7 +179,7 @@ def present_keys(task: Task, source: str, start: Start) -> PresentKeys | None:
     where = {"topic": source, "partition": task.partition}
     if task.pipeline.processor_type.keeps_input_keys:
         log.info("comparing with the input", **where, end=start.end)
-        return PresentKeys(source, task.partition, start.oldest, start.end)
+        return PresentKeys(source, task.partition, start.oldest, start.end, task.state)
     log.error(
         "deletes of the input may be missing",
         **where,

@@ -234,14 +234,27 @@ class MarkReplay(LogReplay):
         return "they are ahead of the mark topic, which must have been made anew"
 
 
-class PresentKeys(LogReplay):
-    """Collects the keys of the records in a compacted input, of which the deletes do not stay."""
+_PRESENT_MAX: Final = 500_000
+"""Keys of an input in memory, about 40 MB."""
 
-    def __init__(self, topic: str, partition: int, begin: int, end: int) -> None:
+
+class PresentKeys(LogReplay):
+    """Finds the records of a state whose keys a compacted input does not have, as its deletes do not stay.
+
+    Of an input with more keys than fit into memory a part is compared, then the next one in another pass: `finish` sets
+    the position back. A part is the keys whose hash has a remainder; one with too many keys is halved on the way.
+    """
+
+    def __init__(self, topic: str, partition: int, begin: int, end: int, state: LayeredState) -> None:
         super().__init__(topic, partition)
         self.target = end
-        self._position = begin
-        self._keys: set[bytes | None] = set()
+        self._position = self._begin = begin
+        self._state = state
+        self._keys: set[bytes] = set()
+        self._parts, self._part = 1, 0
+        self._later: list[tuple[int, int]] = []  # The parts of the next passes, each with their number at that time.
+        self._is_again = False
+        self._gone: list[tuple[bytes, int]] = []
 
     @property
     def position(self) -> int:
@@ -250,33 +263,47 @@ class PresentKeys(LogReplay):
 
     def take(self, records: Sequence[Record]) -> None:
         """Add the keys of these records, and drop those of tombstones."""
+        keys, parts, part = self._keys, self._parts, self._part
         for record in records:
-            (self._keys.discard if record.value is None else self._keys.add)(record.key)
+            key = record[0] or b""
+            if hash(key) % parts == part:
+                (keys.discard if record[1] is None else keys.add)(key)
         self._position = records[-1].offset + 1
+        while len(self._keys) > _PRESENT_MAX:
+            self._later.append((2 * self._parts, self._part + self._parts))
+            self._parts *= 2
+            self._keys = {key for key in self._keys if hash(key) % self._parts == self._part}
 
     def finish(self, end: int) -> None:
-        """Note that all records have come."""
-        self._position = max(self._position, end)
-        self.is_complete = True
+        """Compare the state with the keys of this pass, and begin the next one if there is one."""
+        if self._is_again and self._position == self._begin:
+            return  # The end that was reported for the pass before.
+        after: bytes | None = None
+        while rows := self._state.scan(after, _PIECE):
+            after = rows[-1][0]
+            mine = [row for row in rows if hash(row[0]) % self._parts == self._part]
+            self._gone += [(key, stored.version) for key, stored in mine if key not in self._keys]
+        self._keys = set()
+        if self._later:
+            self._parts, self._part = self._later.pop()
+            self._position, self._is_again = self._begin, True
+        else:
+            self._position = max(self._position, end)
+            self.is_complete = True
 
     def wipe_if_stale(self, horizon_ms: float) -> str | None:  # noqa: ARG002
         """Keep all: there is nothing from before."""
         return None
 
-    def deletes(self, state: LayeredState, offset: int) -> list[Record]:
-        """Return a delete of each record of a state whose key the input does not have.
+    def deletes(self, offset: int) -> list[Record]:
+        """Return a delete of each record of the state whose key the input does not have.
 
         Their offsets end before the one at which the input continues, as if they had come last, and they have no time.
         """
-        gone: list[tuple[bytes, int]] = []
-        after: bytes | None = None
-        while rows := state.scan(after, _PIECE):
-            gone += [(key, stored.version) for key, stored in rows if key not in self._keys]
-            after = rows[-1][0]
-        first = offset - len(gone)
+        first = offset - len(self._gone)
         return [
             Record(key, None, removal_headers(version + 1, "delete"), max(0, first + place), 0)
-            for place, (key, version) in enumerate(gone)
+            for place, (key, version) in enumerate(self._gone)
         ]
 
 

@@ -175,6 +175,7 @@ class Restorer:
         self._open()
         for number, outcome in self._ranges.turn().items():
             self._begin(self._jobs[number], outcome, ready)
+        self._compare_next(ready)
         until_s = time.monotonic() + _TURN_S
         while any(job.logs for job in self._jobs.values()):
             read = self._reader.read(_BATCH_RECORDS_MAX, timeout_s)
@@ -350,6 +351,8 @@ class Restorer:
         part.finish(end)
         self._reader.remove(part.topic, part.partition)
         self._stalls.moved(part.partition)
+        if not part.is_complete:
+            self._reader.add([Position(part.topic, part.partition, part.position)])  # It begins again.
         if job.next_log is None:
             self._complete(job, ready)
 
@@ -367,6 +370,9 @@ class Restorer:
             self._jobs[task.partition].beginning = beginning
             return
         if job.present is None and start.lacks_deletes(beginning.offset):
+            if self._is_comparing:
+                job.is_ready_to_compare = True
+                return
             job.present = present_keys(task, self._source, start)
             if job.present is not None:
                 job.logs[self._source] = job.present
@@ -378,6 +384,21 @@ class Restorer:
         task.redelivered, task.input_id = start.redelivered, self._positions.topic_id if self._decides else ""
         task.committed_note = CommitMetadata.read(beginning.metadata).note
         ready.append((task, beginning.offset))
+
+    @property
+    def _is_comparing(self) -> bool:
+        """True if a partition is compared with its input: one at a time, as the keys of the input are in memory."""
+        return any(job.present is not None for job in self._jobs.values())
+
+    def _compare_next(self, ready: list[tuple[Task, int]]) -> None:
+        """Begin the next of the comparisons that wait, if none is under way."""
+        waiting = [job for job in self._jobs.values() if job.is_ready_to_compare]
+        for job in waiting:
+            self._stalls.moved(job.task.partition)  # It waits for its turn, which is no stall.
+        if waiting and not self._is_comparing:
+            waiting[0].is_ready_to_compare = False
+            with self._repair(waiting[0]):
+                self._complete(waiting[0], ready)
 
     def _beginning(self, job: RestoreJob, start: Start) -> Beginning:
         """Decide where the input begins, by the group's offset and the input position.

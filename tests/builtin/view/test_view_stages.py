@@ -242,10 +242,11 @@ def _is_found(history: History | JoinHistory) -> bool:
 
 def miss(driver: ProcessorTestDriver, *gone: bytes) -> None:
     """Restart a stage after compaction has removed these keys, with their deletes, from its input: they were missed."""
-    present = PresentKeys("orders.sow", 0, 0, len(driver.input))
-    present.take([record if record.key not in gone else record._replace(value=None) for record in driver.input])
     driver.crash(feed=False)
-    driver._task.process(present.deletes(driver.state, driver.committed_offset))
+    present = PresentKeys("orders.sow", 0, 0, len(driver.input), driver._task.state)
+    present.take([record if record.key not in gone else record._replace(value=None) for record in driver.input])
+    present.finish(len(driver.input))
+    driver._task.process(present.deletes(driver.committed_offset))
 
 
 @pytest.mark.parametrize("crashes", [False, True])

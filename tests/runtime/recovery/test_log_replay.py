@@ -16,10 +16,12 @@ from processor.config import ConflatedConfig, TopicConfig
 from processor.errors import DefinitionChanged, PartitionHeld
 from processor.hosting.pipeline import Pipeline
 from processor.kafka.message import by_log, records
+from processor.record import Record, Stored
 from processor.runtime.recovery import log_replay
 from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions, settled_by_records
-from processor.runtime.recovery.log_replay import SowReplay
+from processor.runtime.recovery.log_replay import PresentKeys, SowReplay
 from processor.store.layered_state import LayeredState
+from processor.store.memory import MemoryStore
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
 from processor.wire.partition_marks import InputPosition
@@ -111,6 +113,34 @@ def test_messages_of_several_logs_are_separated():
     assert len(parted) == 4
     for (topic, partition), messages in parted.items():
         assert messages == [each for each in mixed if (each.topic(), each.partition()) == (topic, partition)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_that_do_not_fit_into_memory_are_compared_in_passes(seed, monkeypatch):
+    """Each key of the state that the input lacks is found, and the memory is bounded, with the end reported twice."""
+    monkeypatch.setattr(log_replay, "_PRESENT_MAX", 10)
+    rng = random.Random(seed)
+    state = LayeredState(MemoryStore(), cache_bytes=0)
+    state.restore({b"%d" % key: Stored(key + 1, b"{}") for key in range(0, 200, 2)}, 1, 1)
+    log = [
+        Record(b"%d" % rng.randrange(200), None if rng.random() < 0.3 else b"{}", None, offset, 0)
+        for offset in range(300)
+    ]
+    present, passes = PresentKeys("orders.sow", 0, 0, len(log), state), 0
+    while not present.is_complete:
+        if passes:
+            present.finish(len(log))  # The end that was reported with the last records of the pass before.
+        while present.position < len(log):
+            present.take(log[present.position : present.position + 7])
+            assert len(present._keys) <= 10
+        present.finish(len(log))
+        passes += 1
+    assert passes > 3
+    there = {record.key for record in {each.key: each for each in log}.values() if record.value is not None}
+    expected = {b"%d" % key: b"%d" % (key + 2) for key in range(0, 200, 2) if b"%d" % key not in there}
+    deletes = present.deletes(500)
+    assert {record.key: dict(record.headers)["version"] for record in deletes} == expected
+    assert [record.offset for record in deletes] == list(range(500 - len(expected), 500))
 
 
 OURS = InputPosition("desk", "topic-1", 100, "seen 104")

@@ -20,7 +20,7 @@ from processor.hosting.pipeline import Pipeline
 from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader, Position, ReadResult
-from processor.runtime.recovery import job
+from processor.runtime.recovery import job, log_replay
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
@@ -102,23 +102,31 @@ class Restoring:
         self.held.append((task.partition, error.reason, str(error)))
 
 
-@pytest.mark.parametrize(("kept_ms", "missed"), [(0, [b"gone"]), (86_400_000, [])])
+@pytest.mark.parametrize(
+    ("kept_ms", "missed", "present_max"), [(0, [b"gone"], 10), (0, [b"gone"], 1), (86_400_000, [], 10)]
+)
 def test_deletes_that_left_the_input_while_the_group_was_away_are_made(
-    bootstrap: str, unique: str, kept_ms: int, missed: list[bytes]
+    bootstrap: str, unique: str, kept_ms: int, missed: list[bytes], present_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A copy has a key that its input lacks; the input is read only if its deletes may be gone since the commit."""
+    """A copy has a key that its input lacks; the input is read only if its deletes may be gone since the commit.
+
+    It is read for one partition after the other, and several times where its keys do not fit into memory.
+    """
+    monkeypatch.setattr(log_replay, "_PRESENT_MAX", present_max)
     kafka = {"bootstrap.servers": bootstrap}
     copy, source = f"{unique}_copy", f"{unique}.sow"
     admin, group = Admin(kafka), LogReader(kafka, group=copy)
     settings = {"cleanup.policy": "compact", "delete.retention.ms": str(kept_ms)}
-    admin.create([TopicSpec(name, "sow", 1, settings) for name in (source, f"{copy}.sow")])
+    admin.create([TopicSpec(name, "sow", 2, settings) for name in (source, f"{copy}.sow")])
     writer = Producer(kafka | {"transactional.id": copy})
     writer.init_transactions(120)
     writer.begin_transaction()
     for topic, keys in ((source, (b"old", b"stays", b"new")), (f"{copy}.sow", (b"gone", b"stays"))):
         for key in keys:
-            writer.produce(topic, b"{}", key, 0, headers=[("version", b"7")])
-    writer.send_offsets_to_transaction([TopicPartition(source, 0, 1)], group.group_metadata(), 30)
+            for partition in (0, 1):
+                writer.produce(topic, b"{}", key, partition, headers=[("version", b"7")])
+    places = [TopicPartition(source, partition, 1) for partition in (0, 1)]
+    writer.send_offsets_to_transaction(places, group.group_metadata(), 30)
     writer.commit_transaction(120)
     pipeline = Pipeline.of(
         Conflate, ConflatedConfig(underlying=unique), name=copy, topic=TopicConfig(), underlying=unique
@@ -128,14 +136,22 @@ def test_deletes_that_left_the_input_while_the_group_was_away_are_made(
         sow=f"{copy}.sow", mark=None, open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000),
         stall_timeout_s=60.0, is_copy=True,
     )  # fmt: skip
-    restorer.add(Task(pipeline, 0, load_codec("json")))
+    for partition in (0, 1):
+        restorer.add(Task(pipeline, partition, load_codec("json")))
     ready: list[tuple[Task, int]] = []
-    until(lambda: ready.extend(restorer.advance(0.01)) or ready, "a restore", pause_s=0)
-    [(task, offset)] = ready
-    assert offset == 1
-    assert [(record.key, record.value, record.offset) for record in task.missed] == [(key, None, 0) for key in missed]
-    task.start(offset)
-    assert [record.key for record in task.left] == missed
+
+    def are_ready() -> bool:
+        ready.extend(restorer.advance(0.01))
+        assert sum(job.present is not None for job in restorer._jobs.values()) <= 1
+        return len(ready) == 2
+
+    until(are_ready, "a restore", pause_s=0)
+    for task, offset in ready:
+        assert offset == 1
+        deletes = [(record.key, record.value, record.offset) for record in task.missed]
+        assert deletes == [(key, None, 0) for key in missed]
+        task.start(offset)
+        assert [record.key for record in task.left] == missed
     restorer.close()
     group.close()
     admin.delete([source, f"{copy}.sow"])
