@@ -53,6 +53,7 @@ class RocksStore:
         self._directory = directory
         self._identity = identity
         self._memory = memory
+        memory.users.add(self)
         self._make_room = make_room or (lambda: False)
         self._lock = partition_directory.lock(directory)
         self._is_closed_on_disk = False  # Whether the database is marked as closed; the next batch removes the mark.

@@ -6,13 +6,15 @@ The limits, with `runtime.block_cache_bytes` as the capacity:
                      are read in parts, so a cold key costs the parts it needs.
     write buffers    half the capacity, charged to the cache at the expense of blocks. A write that finds them
                      over it waits for a flush (`relieve`), so they stand above it by one part of a batch at most.
-                     Each has a filter of its keys, a 2048th of the capacity.
+                     Each has a filter of its keys, a 2048th of the capacity, but not beyond 256 partitions: the
+                     filters alone would be over the budget, and each write would wait for a flush.
     table readers    a few KB for each open table; their number is bounded by `max_open_files`.
     compactions      a few MB for each of RocksDB's two threads while they run.
 """
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Final
 
 from rocksdict import (
@@ -39,6 +41,9 @@ _BUFFER_FILTERS: Final = 2048
 """The filter of a write buffer takes this part of the capacity, 32 KB of 64 MB, also in an idle partition. With four
 partitions a buffer has 30,000 to 60,000 keys, so 4 to 9 bits a key; twice as many saved 0.04 µs a key."""
 
+_FILTERS_MAX: Final = 256
+"""Partitions whose write buffers have a filter: those of more would take over a quarter of the budget while idle."""
+
 
 class RocksMemory:
     """The block cache and write-buffer budget that all partitions of a process share.
@@ -58,6 +63,8 @@ class RocksMemory:
         )
         self.part_bytes = capacity_bytes // 16
         """The largest part of a batch to be written at once: the write buffers may exceed their budget by it."""
+        self.users: weakref.WeakSet[object] = weakref.WeakSet()
+        """The stores that use it."""
 
     @property
     def used_bytes(self) -> int:
@@ -78,7 +85,7 @@ class RocksMemory:
             database.flush(True)
 
     def options(self) -> Options:
-        """The options of one partition's database."""
+        """The options of one partition's database, which is among the users."""
         table = BlockBasedOptions()
         table.set_block_cache(self._cache)
         table.set_block_size(_BLOCK_BYTES)
@@ -98,7 +105,8 @@ class RocksMemory:
         options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
         # A key that a buffer lacks, as a new one, is not searched in its sorted list, which took half of such a read.
         options.set_memtable_whole_key_filtering(True)
-        options.set_memtable_prefix_bloom_ratio(self.capacity_bytes / _BUFFER_FILTERS / _WRITE_BUFFER_BYTES)
+        filter_bytes = self.capacity_bytes / _BUFFER_FILTERS if len(self.users) <= _FILTERS_MAX else 0
+        options.set_memtable_prefix_bloom_ratio(filter_bytes / _WRITE_BUFFER_BYTES)
         options.set_compression_type(DBCompressionType.lz4())
         options.set_level_compaction_dynamic_level_bytes(True)
         options.set_keep_log_file_num(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -177,6 +178,18 @@ def test_a_wipe_leaves_a_link_to_another_disk(open_rocks, tmp_path):
     assert link.is_symlink()
     assert sorted(path.name for path in place.iterdir()) == [layout.LOCK_FILE, layout.ROCKSDB_DIRECTORY]
     assert store.get_many([b"a"]) == [None]
+
+
+def test_many_idle_partitions_leave_the_write_buffers_to_the_busy_ones(open_rocks, memory, monkeypatch, tmp_path):
+    """From some number of partitions on a write buffer has no filter, which would take most of an idle one."""
+    monkeypatch.setattr("processor.store.rocksdb_memory._FILTERS_MAX", 3)
+    used = [memory._write_buffers.get_usage()]
+    for number in range(5):
+        open_rocks(tmp_path / str(number))
+        used.append(memory._write_buffers.get_usage())
+    sizes = [after - before for before, after in itertools.pairwise(used)]
+    filter_bytes = memory.capacity_bytes // 2048
+    assert [size >= filter_bytes for size in sizes] == [True, True, True, False, False]
 
 
 def test_a_file_system_without_locks_is_told_and_nothing_is_wiped(open_rocks, monkeypatch):
