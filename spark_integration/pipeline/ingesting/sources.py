@@ -39,6 +39,9 @@ _CORRUPT: Final = "_corrupt"
 _REST: Final = "__sowstream"
 """The other columns, as one, so that expressions of a mapping see those of the source alone."""
 _JSON: Final = "json"
+_IS_ONE: Final = "is_one"
+_FLAT: Final = r"^\s*[{][^{}]*+[}]\s*$"
+"""An object without another one in it, and with nothing around it."""
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _ROW_BITS: Final = 33
 """Bits of `monotonically_increasing_id` for the number of a row in its task."""
@@ -228,11 +231,18 @@ class SourceRows:
         options = spark_options(source.format, source.options)
         rows = rows.withColumn(_JSON, F.when(is_text, text))
         rows = with_record(rows, given_schema(source.columns), _JSON, options, mark=_CORRUPT)
+        # A parser reads nothing behind a value: it finds the mark only if the text is one. It skips the text itself.
+        mark = F.xxhash64(_JSON)
+        marked = F.concat(F.lit('{"row":'), _JSON, F.lit(',"mark":'), mark.cast("string"), F.lit("}"))
+        is_one = F.col(_JSON).rlike(_FLAT) | F.from_json(marked, "mark LONG", options).getField("mark").eqNullSafe(mark)
+        # Computed once for both columns.
+        rows = rows.withColumn(_IS_ONE, F.when(F.spark_partition_id() >= 0, is_one))
         changed = F.coalesce(F.size(INEXACT) > 0, F.lit(False))
-        problem = F.when(~is_text, F.lit("undecodable")).when(changed, F.lit(MISFIT)).alias("problem")
-        several = F.when(F.array_contains(INEXACT, ""), F.lit("not one JSON object"))
-        reason = F.coalesce(several, F.array_join(INEXACT, ", "))
-        detail = F.when(~is_text, F.lit("not UTF-8")).when(changed, reason).alias("detail")
+        is_misfit = changed | ~F.col(_IS_ONE)
+        problem = F.when(~is_text, F.lit("undecodable")).when(is_misfit, F.lit(MISFIT)).alias("problem")
+        reason = F.when(changed & ~F.array_contains(INEXACT, ""), F.array_join(INEXACT, ", "))
+        several = F.when(is_misfit, F.coalesce(reason, F.lit("not one JSON object")))
+        detail = F.when(~is_text, F.lit("not UTF-8")).otherwise(several).alias("detail")
         row, raw = F.col(RECORD).alias("row"), F.col("value").alias("raw")
         return self._of_columns(rows.select(row, raw, problem, detail, *keep))
 

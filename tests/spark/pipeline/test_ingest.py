@@ -76,6 +76,12 @@ JSON = {
     '{"id":15,"legs":[{"px":"1e-300000000"},7]}': "a number with an exponent of more than four digits",
     '{"id":16,"px":1e300000000,"px":1}': "a number with an exponent of more than four digits",
     '{"id":17,"px":1e300000000': "a number with an exponent of more than four digits",
+    '{"id":18},{"id":19}': "not one JSON object",
+    '{"id":20}\t , {"id":21}': "not one JSON object",
+    '{"id":22},"mark":1}': "not one JSON object",
+    '{"id":23},"legs":[{"px":1.5}]}': "not one JSON object",
+    '{"id":24': "not one JSON object",
+    '{"id":25,"note":"},{","legs":[{"px":1.5},{"px":2}]}': None,
 }
 """Lines, each with its reason, or with none."""
 
@@ -88,7 +94,7 @@ def test_a_row_of_json_is_published_as_it_is_or_not_at_all(pipeline) -> None:
     pipeline.drop("a.json", *JSON)
     pipeline.run()
     published = {record.key: record.value for record in pipeline.world.read("publish")}
-    assert published.keys() == {b"1", b"2"}
+    assert published.keys() == {b"1", b"2", b"25"}
     assert published[b"1"].startswith(b'{"id":1,"px":1234567890123456.7891,"n":null,')
     assert json.loads(published[b"1"])["at"] == "2026-01-01T10:00:00.000000Z"
     rejected = {row["line"]: (row["reason"], row["detail"]) for row in pipeline.rejected()}
