@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType
+from pyspark.sql.types import StringType, StructType
 
 from processor.errors import ConfigurationError
+from processor.values.pointer import child
 from spark_integration.foundation.small_files import small_files
 from spark_integration.foundation.sql import quoted
 from spark_integration.tables.snapshots import Snapshot, Snapshots
@@ -43,7 +44,9 @@ DELETED: Final = "_deleted"
 """The column of changes that is true where a row is gone."""
 
 REMOVED: Final = "_removed"
-"""The column of changes with the names of the columns that are null."""
+"""The column of changes with the JSON Pointers of the fields that are null, at any depth of structs."""
+
+_IS_FIRST: Final = "__is_first"
 
 log = structlog.stdlib.get_logger("sowstream.spark")
 
@@ -162,7 +165,7 @@ class PublishedState:
             values: the columns besides the key.
         """
         known = [rows for rows in sent if {*self._key} <= {*rows.columns}]
-        former = list(dict.fromkeys(name for rows in known for name in rows.columns if name not in after.columns))
+        former = [_struct_of(rows, [name for name in rows.columns if name not in self._key]) for rows in known]
         kinds = {field.name: field.dataType for field in after.schema.fields}
         rows = after.withColumn(DELETED, F.lit(False))
         if known:
@@ -170,8 +173,7 @@ class PublishedState:
                     for one in known)  # fmt: skip
             gone = reduce(DataFrame.union, keys).distinct().join(after, self._key, "left_anti")
             rows = rows.unionByName(gone.withColumn(DELETED, F.lit(True)), allowMissingColumns=True)
-        removed = F.concat(REMOVED, F.array(*map(F.lit, former)).cast("array<string>"))
-        return _with_removed(rows, values).withColumn(REMOVED, removed)
+        return _with_removed(rows, values, former)
 
     def switch(self, prepared: Prepared) -> None:
         """Make a prepared result the published one: all its changes were sent.
@@ -194,6 +196,8 @@ class PublishedState:
 def with_text_for_null(rows: DataFrame, key: Sequence[str]) -> DataFrame:
     """Give a NULL in a key column the empty text, which is the key of that group in views too.
 
+    A row whose key another one has by its own texts keeps its NULL, as SQL has a group of each.
+
     Raises:
         ConfigurationError: a key column is no text.
     """
@@ -204,7 +208,10 @@ def with_text_for_null(rows: DataFrame, key: Sequence[str]) -> DataFrame:
                 f"null_keys: group gives a NULL the empty text, and key column {name!r} is "
                 f"{kinds[name].simpleString()}; write CAST({name} AS STRING) AS {name} in the query"
             )
-    return rows.withColumns({name: F.coalesce(_named(name), F.lit("")) for name in key})
+    texts = {name: F.coalesce(_named(name), F.lit("")) for name in key}
+    first = F.rank().over(Window.partitionBy(*texts.values()).orderBy(*(_named(name).isNull() for name in key))) == 1
+    keys = {name: F.when(F.col(_IS_FIRST), text).otherwise(_named(name)) for name, text in texts.items()}
+    return rows.withColumn(_IS_FIRST, first).withColumns(keys).drop(_IS_FIRST)
 
 
 def _content(rows: DataFrame, key: list[str], name: str) -> DataFrame:
@@ -218,10 +225,38 @@ def _types(rows: DataFrame) -> dict[str, str]:
     return {field.name: field.dataType.simpleString() for field in rows.schema.fields}
 
 
-def _with_removed(rows: DataFrame, values: list[str]) -> DataFrame:
-    absent = [F.when(_named(name).isNull(), F.lit(name)) for name in values]
-    names = F.array_compact(F.array(*absent)) if absent else F.array().cast("array<string>")
+def _struct_of(rows: DataFrame, names: list[str]) -> StructType:
+    return StructType([field for field in rows.schema.fields if field.name in names])
+
+
+def _with_removed(rows: DataFrame, values: list[str], former: Sequence[StructType] = ()) -> DataFrame:
+    absent = [*_absent(_struct_of(rows, values), _named, "", former)]
+    names = F.array_compact(F.array(*absent)) if absent else F.array()
     return rows.withColumn(REMOVED, names.cast("array<string>"))
+
+
+def _absent(
+    struct: StructType, value_of: Callable[[str], Column], pointer: str, former: Sequence[StructType]
+) -> Iterator[Column]:
+    """The JSON Pointers of the fields that the record of a row must not have; each is null where it may have its field.
+
+    Args:
+        struct: the type of the values at a pointer.
+        value_of: gives the value of a field.
+        pointer: their place in the record.
+        former: the types of earlier values there, whose fields the record may have.
+    """
+    for field in struct.fields:
+        value, place = value_of(field.name), child(pointer, field.name)
+        yield F.when(value.isNull(), F.lit(place))
+        if isinstance(field.dataType, StructType):
+            kinds = [one[field.name].dataType for one in former if field.name in one.names]
+            inner = [kind for kind in kinds if isinstance(kind, StructType)]
+            # Below a value that is no object nothing can be removed.
+            for absent in _absent(field.dataType, value.getField, place, inner):
+                yield F.when(value.isNotNull(), absent)
+    for name in dict.fromkeys(name for one in former for name in one.names if name not in struct.names):
+        yield F.lit(child(pointer, name))
 
 
 def _named(name: str) -> Column:

@@ -175,9 +175,20 @@ def order_of(df: DataFrame, order_by: Sequence[str]) -> list[Column]:
     """
     places = [_inner_place(df, name) for name in listed("order_by", order_by)]
     for field in (place.field for place in places):
-        if isinstance(field.dataType, MapType | VariantType):
+        if not has_order(field.dataType):
             raise ConfigurationError(f"order_by column {field.name!r} is {field.dataType.simpleString()}: no order")
     return [place.value for place in places]
+
+
+def has_order(kind: DataType) -> bool:
+    """Return whether Spark can compare values of a type: not if it has a map or a variant, at any depth."""
+    match kind:
+        case StructType(fields=fields):
+            return all(has_order(field.dataType) for field in fields)
+        case ArrayType(elementType=inner):
+            return has_order(inner)
+        case _:
+            return not isinstance(kind, MapType | VariantType)
 
 
 def listed(argument: str, given: Sequence[str]) -> list[str]:

@@ -24,6 +24,7 @@ from spark_integration.pipeline.monitor import QUARANTINED
 from spark_integration.pipeline.published_state import DELETED, REMOVED, Prepared, PublishedState, with_text_for_null
 from spark_integration.pipeline.quarantine import Quarantine
 from spark_integration.pipeline.query_sources import NoColumns, QuerySources
+from spark_integration.publish.columns import has_order
 from spark_integration.publish.publish import WRITERS_MAX, Sending, delta_rows
 from spark_integration.read.metadata_columns import METADATA, SOW
 from spark_integration.read.misfit import MISFIT
@@ -211,7 +212,7 @@ class Features(Job[FeaturesSettings]):
 
         Raises:
             NoColumns: the columns of a source are not known yet.
-            ConfigurationError: the query cannot be run, or its result lacks a key column.
+            ConfigurationError: the query cannot be run, or its result lacks a key column or has one without an order.
         """
         sources.create_views(session)
         try:
@@ -229,12 +230,21 @@ class Features(Job[FeaturesSettings]):
                 f"{self.context.name}: the result of the query has no key column {missing[0]!r}; it has: "
                 f"{', '.join(rows.columns)}"
             )
+        if maps := [field for field in rows.schema.fields if not has_order(field.dataType)]:
+            name, kind = maps[0].name, maps[0].dataType.simpleString()
+            raise ConfigurationError(
+                f"{self.context.name}: column {name!r} of the result is {kind:.200}, and Spark cannot tell whether a "
+                f"map or a variant has changed; write a struct of its fields, or to_json({name}) AS {name}"
+            )
         return with_text_for_null(rows, self.settings.key) if self.settings.null_keys == "group" else rows
 
     def _set_aside(self, keyless: DataFrame) -> DataFrame:
         """The rows without a key as the quarantine has them."""
         names = [F.when(F.col(quoted([name])).isNull(), F.lit(name)) for name in self.settings.key]
-        detail = F.concat(F.array_join(F.array(*names), ", "), F.lit(" is null, and part of the key"))
+        why = " is null, and part of the key"
+        if self.settings.null_keys == "group":
+            why += "; another row has the key with the empty text"
+        detail = F.concat(F.array_join(F.array(*names), ", "), F.lit(why))
         row = F.to_json(F.struct(*(F.col(quoted([name])) for name in keyless.columns)), {"ignoreNullFields": "false"})
         return keyless.select(
             F.lit(_MISSING_KEY).alias("reason"), detail.alias("detail"), F.lit(self.settings.topic).alias("topic"),

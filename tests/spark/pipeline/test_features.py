@@ -8,7 +8,7 @@ import yaml
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from processor.errors import Stop
+from processor.errors import ConfigurationError, Stop
 from spark_integration.pipeline.jobs.features import PublishedState
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker, pytest.mark.long, pytest.mark.timeout(1200)]
@@ -63,6 +63,61 @@ def test_only_rows_that_change_are_published(depth) -> None:
     assert monitor.views()["depth"].counts["published"] == 3
     _sow(depth, {"id": 1, "item": "a", "qty": 5})
     assert depth.run().views()["depth"].counts["published"] == 0
+
+
+def _query(depth, sql, **more):
+    """Give the job another query and other settings."""
+    tree = yaml.safe_load(depth.file.read_text())
+    tree["jobs"]["depth"] |= {"sql": sql, **more}
+    depth.file.write_text(yaml.safe_dump(tree))
+
+
+def test_a_field_of_a_struct_that_is_null_is_removed(depth, unique) -> None:
+    """A null is removed at any depth of structs, and so are fields that the query has no more; never below a null."""
+    struct = "named_struct('last', max(qty), 'a/b', named_struct('note', max(note)))"
+    columns = {unique: "id LONG, item STRING, qty LONG, note STRING"}
+    _query(depth, f"SELECT item, IF(max(qty) < 9, {struct}, NULL) AS s FROM {unique} GROUP BY item", schemas=columns)
+    _sow(depth, {"id": 1, "item": "a", "qty": 5, "note": "x"}, {"id": 2, "item": "b", "qty": 7, "note": "x"})
+    depth.run()
+    _sow(depth, {"id": 1, "item": "a", "qty": 5}, {"id": 2, "item": "b", "qty": 9})
+    depth.run()
+    assert sorted(_published(depth)[2:]) == [
+        ("a", "delta_publish", {"item": "a", "s": {"last": 5, "a/b": {}}}, ["/s/a~1b/note"]),
+        ("b", "delta_publish", {"item": "b"}, ["/s"]),
+    ]
+    _query(depth, f"SELECT item, named_struct('last', max(qty)) AS s FROM {unique} GROUP BY item")
+    _sow(depth, {"id": 1, "item": "a", "qty": 6})
+    depth.run()
+    assert sorted(_published(depth)[4:]) == [
+        ("a", "delta_publish", {"item": "a", "s": {"last": 6}}, ["/s/a~1b"]),
+        ("b", "delta_publish", {"item": "b", "s": {"last": 9}}, ["/s/a~1b"]),
+    ]
+
+
+def test_a_map_in_the_result_is_refused(depth, unique) -> None:
+    """A column in which Spark can see no change is an error at the start, with the remedy, at any depth."""
+    _sow(depth, {"id": 1, "item": "a", "qty": 5})
+    for column in ("map(item, 1) AS m", "array(parse_json('[1]')) AS m"):
+        _query(depth, f"SELECT item, {column} FROM {unique}")
+        with pytest.raises(ConfigurationError, match=r"depth: column 'm' of the result is .*to_json\(m\) AS m"):
+            depth.run()
+    _query(depth, f"SELECT item, to_json(map(item, 1)) AS m FROM {unique}")
+    depth.run()
+    assert [body for _, _, body, _ in _published(depth)] == [{"item": "a", "m": '{"a":1}'}]
+
+
+def test_an_empty_text_next_to_a_null_stops_nothing(depth, unique) -> None:
+    """With `null_keys: group` the row with the empty text is published, and that of the NULL is in the quarantine."""
+    _query(depth, f"SELECT item, sum(qty) AS qty FROM {unique} GROUP BY item", null_keys="group")
+    _sow(depth, {"id": 1, "qty": 5}, {"id": 2, "item": "a", "qty": 6})
+    depth.run()
+    _sow(depth, {"id": 3, "item": "", "qty": 7})
+    assert depth.run().views()["depth"].counts["quarantined.missing_key"] == 1
+    assert [(key, body["qty"]) for key, _, body, _ in sorted(_published(depth)[:2])] == [("", 5), ("a", 6)]
+    assert _published(depth)[2:] == [("", "delta_publish", {"item": "", "qty": 7}, [])]
+    [row] = depth.set_aside("checkpoints/depth/quarantine")
+    assert row["detail"] == "item is null, and part of the key; another row has the key with the empty text"
+    assert json.loads(row["row"]) == {"item": None, "qty": 5}
 
 
 def test_a_run_that_dies_after_publishing_repeats_its_identities(depth, monkeypatch) -> None:
