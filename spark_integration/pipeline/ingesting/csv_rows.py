@@ -33,7 +33,7 @@ _WHOLE: Final = re.compile(r"[+-]?\d++", re.ASCII)
 FLOAT_MAX: Final = 3.4028234663852886e38
 """The largest number of a column of Spark's FLOAT."""
 _JAVA_NUMBER: Final = re.compile(r"[+-]?(?:0[xX].*|[\d.]++(?:[eE][+-]?\d++)?[dDfF])", re.ASCII)
-_TIME_ALONE: Final = re.compile(r"T?\d{1,2}:", re.ASCII)
+_TIME_ALONE: Final = re.compile(r"[\x00-\x20\x7f]*+(?:T\d|\d{1,2}:)", re.ASCII)
 _OPEN: Final = "a quoted value does not end on its line; from.options.multiLine: true reads such values"
 _NEVER_CLOSED: Final = "a quoted value does not end in the file"
 _AFTER_QUOTE: Final = "text follows the closing quote of a value"
@@ -283,7 +283,7 @@ def _not_as_written(values: list[str], dialect: CsvDialect) -> str | None:
     found += [
         f"{names[place]} is {values[place]!r:.50}, a time without a date, to which Spark would add that of today"
         for place in dialect.times
-        if _TIME_ALONE.match(values[place].strip())
+        if _TIME_ALONE.match(values[place])
     ]
     return next((problem for problem in found if problem is not None), None)
 

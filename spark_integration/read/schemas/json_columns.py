@@ -44,9 +44,12 @@ _LONG: Final = """'[0-9.]{16,}|"-?Infinity"'"""
 """The parts of a text that Spark has made of a number with too many digits, or too large."""
 _TINY: Final = "'(?<![0-9.])[0.]*+[1-9][0-9.]*+[eE]-[0-9]{2}'"
 """A number that the longest decimal may have as zero."""
-_TIME_OF_DAY: Final = """'"T?[0-9]{1,2}:'"""
-_COMMA: Final = '"[+-]?[0-9.]*,[0-9.,eE+-]*"'
-"""A text whose commas Spark leaves out, to read a decimal."""
+_TIME_ALONE: Final = r"[\x00-\x20\x7f]*+(?:T[0-9]|[0-9]{1,2}:)"
+"""The beginning of a time without a date; Spark leaves out what stands before it."""
+_TIME_OF_DAY: Final = rf"""["'](?:{_TIME_ALONE}|[T0-9\x00-\x20\x7f]*+\\)"""
+"""The beginning of a text that may be such a time: an escape may stand for any character of it."""
+_COMMA: Final = r"""["'](?:(?:[0-9.eE+-]++,|,[0-9.])[0-9.,eE+-]*+["']|[0-9.,eE+-]*+\\)"""
+"""A text whose commas Spark leaves out, to read a decimal; an escape may stand for one."""
 _NO_DECIMAL: Final = literal(f"(?U)Infinity|{OUT_OF_RANGE}")
 _EXPONENT: Final = literal(r"[eE][+-]?[\p{Nd},]{5}")
 """A long exponent; quick to look for, and also in many hashes."""
@@ -147,7 +150,7 @@ def inexact(text: str, record: str, struct: StructType, options: Mapping[str, st
         texts = StructType([StructField(field.name, _with_texts(field.dataType)) for field in with_decimals])
         has_comma = [f"IF({_has(_has_comma, field.dataType, f'exact.{name_of(field)}')}, {shown(field)}, NULL)"
                      for field in with_decimals]  # fmt: skip
-        commas = f"IF({text} RLIKE '{_COMMA}', {_named(reading, texts, has_comma)}, array())"
+        commas = f"IF({text} RLIKE {literal(_COMMA)}, {_named(reading, texts, has_comma)}, array())"
         found = f"array_union({found}, {commas})"
     return f"IF({_is_doubtful(reading, record, struct)}, {found}, NULL)"
 
@@ -175,9 +178,9 @@ def _is_doubtful(reading: _Reading, record: str, struct: StructType) -> str:
         digits = min(kind.scale for kind in decimals) + 1
         if any(kind.precision > _DIGITS - _MORE for kind in decimals):
             digits = 1
-        signs.append(f"{text} RLIKE '[.][0-9]{{{digits}}}|[0-9][eE]-|{_COMMA}'")
+        signs.append(f"{text} RLIKE {literal(f'[.][0-9]{{{digits}}}|[0-9][eE]-|{_COMMA}')}")
     if any(isinstance(kind, TimestampType) for kind in kinds) and not reading.has_time_format:
-        signs.append(f"{text} RLIKE {_TIME_OF_DAY}")
+        signs.append(f"{text} RLIKE {literal(_TIME_OF_DAY)}")
     return f"coalesce({' OR '.join((*signs, *_strange(record, struct)))}, false)"
 
 
@@ -330,7 +333,7 @@ def _is_other(kind: DataType, value: str, exact: str, reading: _Reading, level: 
         case ByteType():
             return f"{value} != try_cast({exact} AS INT)"
         case TimestampType():
-            is_time_alone = "false" if reading.has_time_format else f"{exact} RLIKE '^T?[0-9]{{1,2}}:'"
+            is_time_alone = "false" if reading.has_time_format else f"{exact} RLIKE {literal(f'^{_TIME_ALONE}')}"
             return f"({_IS_STRANGE_YEAR.format(value)} OR {is_time_alone})"
         case DateType() | TimestampNTZType():
             return _IS_STRANGE_YEAR.format(value)

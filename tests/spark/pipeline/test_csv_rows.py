@@ -203,7 +203,7 @@ def test_a_double_is_read_as_it_is_written(value, why):
 
 def test_no_date_is_invented_and_no_character_is_lost():
     """A time without a date would get that of today, and Spark leaves out a NUL at the end of a quoted value."""
-    for value in (b"12:30", b" T7:05:01Z"):
+    for value in (b"12:30", b" T7:05:01Z", b"T12", b"\x0112:30"):
         assert "a time without a date" in read(b"7," + value, times=(1,))[0][0]
     assert read(b"7,2026-01-01T12:30:00Z", times=(1,)) == [(b"7,2026-01-01T12:30:00Z", 1)]
     assert "NUL" in read(b'7,"a\x00"')[0][0]
