@@ -167,8 +167,8 @@ def boolean(df: DataFrame, argument: str, name: str) -> Column:
     return place.value
 
 
-def order_of(df: DataFrame, order_by: Sequence[str]) -> list[Column]:
-    """The columns that order the rows of a key.
+def order_of(df: DataFrame, order_by: Sequence[str]) -> Column:
+    """The column that orders the rows of a key: a struct of these columns, or without any a constant.
 
     Raises:
         ConfigurationError: the column does not exist, or its values have no order.
@@ -177,7 +177,7 @@ def order_of(df: DataFrame, order_by: Sequence[str]) -> list[Column]:
     for field in (place.field for place in places):
         if not has_order(field.dataType):
             raise ConfigurationError(f"order_by column {field.name!r} is {field.dataType.simpleString()}: no order")
-    return [place.value for place in places]
+    return F.struct(*(place.value.alias(f"_{i}") for i, place in enumerate(places))) if places else F.lit(0)
 
 
 def has_order(kind: DataType) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -306,9 +306,8 @@ class Sending:
 
     def rows(self, df: DataFrame, message: RowMessage) -> DataFrame:
         """Build the records: columns `key`, `value`, `headers`, and `place`, which orders those of a key."""
-        order: list[Column] = order_of(df, self.order_by)
-        place = F.struct(*(column.alias(f"_{i}") for i, column in enumerate(order))) if order else F.lit(0)
-        return messages(df, key_of(self.places(df)), place.alias("place"), message, self.config)
+        place = order_of(df, self.order_by).alias("place")
+        return messages(df, key_of(self.places(df)), place, message, self.config)
 
     def send(self, df: DataFrame, rows: ToRecords) -> DataStreamWriter | None:
         """Write a table now, a stream batch by batch."""

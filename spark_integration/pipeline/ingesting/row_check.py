@@ -32,10 +32,13 @@ CHECKED_DDL: Final = (
     f"key binary, value binary, headers {HEADERS_DDL}, reason string, detail string, raw binary, "
     "file string, line long, at long, partition int"
 )
-"""The columns of `RowCheck`: a command, or a reason with the raw row; and the place of the row."""
+"""The columns of `RowCheck`: a command, or a reason with the raw row; and the place of the row. Others of the place
+follow, as they came.
+"""
 
 _ADDED_BYTES: Final = 2 * 1024
 """Room for the headers `client` and `sequence`, and for Kafka's overhead."""
+_READ: Final = ("text", "raw", "problem", "detail")
 _DETAIL_MAX: Final = 500
 
 
@@ -72,7 +75,7 @@ class RowCheck:
         convert = self._converter()
         for batch in batches:
             rows: list[_Checked] = []
-            columns = (batch.column(name).to_pylist() for name in ("text", "raw", "problem", "detail"))
+            columns = (batch.column(name).to_pylist() for name in _READ)
             for text, raw, problem, detail in zip(*columns, strict=True):
                 if problem is not None:
                     rows.append(_Checked(reason=problem, detail=detail or self.misfit, raw=raw))
@@ -136,12 +139,13 @@ class RowCheck:
 
 
 def _as_batch(checked: Sequence[_Checked], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The columns of `CHECKED_DDL`."""
+    """The columns of `CHECKED_DDL`, and those that follow."""
     types = {"key": pa.binary(), "value": pa.binary(), "reason": pa.string(), "detail": pa.string(), "raw": pa.binary()}
     columns = {name: pa.array([getattr(row, name) for row in checked], kind) for name, kind in types.items()}
     columns["headers"] = headers_column([row.headers for row in checked])
-    columns |= {name: batch.column(name) for name in ("file", "line", "at", "partition")}
-    order = ("key", "value", "headers", "reason", "detail", "raw", "file", "line", "at", "partition")
+    places = [name for name in batch.schema.names if name not in _READ]
+    columns |= {name: batch.column(name) for name in places}
+    order = ("key", "value", "headers", "reason", "detail", "raw", *places)
     return pa.RecordBatch.from_arrays([columns[name] for name in order], names=list(order))
 
 

@@ -23,6 +23,7 @@ from spark_integration.pipeline.ingesting.reader_options import (
     spark_options,
 )
 from spark_integration.pipeline.job import DataPath, InputMissing
+from spark_integration.publish.columns import order_of
 from spark_integration.read.mask import TO_JSON, text_of
 from spark_integration.read.misfit import INEXACT, RECORD, with_record
 from spark_integration.read.schemas.schema import given_schema
@@ -70,6 +71,8 @@ class IngestSource(Section):
     """A table that Spark can stream, such as one of Delta or Iceberg."""
     columns: str | None = Field(default=None, alias="schema")
     """The columns, as DDL: `id LONG, note STRING`. JSON needs none: its messages are sent as they are."""
+    order_by: tuple[str, ...] = ()
+    """The columns that order the rows of a key, lowest first, for a table or another source without places."""
     header: bool = True
     """True if the first line of a CSV file has the names of the columns, which must be those of `schema`."""
     options: Properties = Field(default_factory=dict)
@@ -85,6 +88,8 @@ class IngestSource(Section):
             raise ValueError("format kafka reads a topic; give `format: kafka` and `topic`, or another format and path")
         if self.format == "csv" and self.columns is None:
             raise ValueError("csv needs a schema, such as schema: id LONG, note STRING")
+        if self.order_by and self.place_kind != "none":
+            raise ValueError("rows of files and of Kafka have the order of their lines and offsets; leave order_by out")
         if self.table is None:
             check_options(self.format, self.options, has_schema=self.columns is not None)
         return self
@@ -194,14 +199,18 @@ class SourceRows:
         Returns:
             Columns `text` (the message, binary), `raw` (the row as it came, binary), `problem` (a reason, or null),
             `detail` (of the reason, or null), `file`, `line` (from 1, or the offset), `at` (milliseconds) and
-            `partition`.
+            `partition`; of a source whose rows have none of these places also `place`, which orders the rows of a key.
+
+        Raises:
+            ConfigurationError: the rows have no column of `order_by`, or its values have no order.
         """
         source = self.source
         if source.place_kind == "none":
             names = [F.col(quoted([name])) for name in batch.columns]
             place = {"file": "string", "line": "long", "at": "long", "partition": "int"}
             nothing = [F.lit(None).cast(kind).alias(name) for name, kind in place.items()]
-            return self._of_columns(batch.select(F.struct(*names).alias("row"), *nothing))
+            order = order_of(batch, source.order_by).alias("place")
+            return self._of_columns(batch.select(F.struct(*names).alias("row"), *nothing, order))
         if source.place_kind == "partition":
             return self._of_values(batch.withColumn("value", F.col("value").cast("binary")))
         partition = F.lit(None).cast("int").alias("partition")
@@ -276,9 +285,8 @@ class SourceRows:
         detail = F.col("detail") if has_problem else F.lit(None).cast("string")
         problem = F.when(F.col("row").isNull() | misfit, F.lit(MISFIT))
         problem = F.coalesce("problem", problem) if has_problem else problem
-        rest = F.struct(
-            raw.alias("raw"), problem.alias("problem"), detail.alias("detail"), "file", "line", "at", "partition"
-        ).alias(_REST)
+        places = [name for name in ("file", "line", "at", "partition", "place") if name in rows.columns]
+        rest = F.struct(raw.alias("raw"), problem.alias("problem"), detail.alias("detail"), *places).alias(_REST)
         if self.mapping:
             flat = rows.select(rest, *own)
             members = [F.expr(expression).alias(name) for name, expression in self.mapping.items()]

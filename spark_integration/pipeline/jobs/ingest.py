@@ -23,6 +23,8 @@ from spark_integration.publish.batch_sender import recipe, sender
 from spark_integration.publish.commands import header
 from spark_integration.publish.publish import WRITERS, WRITERS_MAX, publish_options
 from spark_integration.publish.sequence import numbered
+from spark_integration.read.mask import row_errors
+from spark_integration.read.schemas.json_columns import ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,7 +120,9 @@ class Ingest(Job[IngestSettings]):
         source_id = self._source_id()
 
         def process(batch: DataFrame, batch_id: int) -> Counter[str]:
-            checked = self._rows.texts(batch).mapInArrow(check, CHECKED_DDL).persist()
+            texts = self._rows.texts(batch)
+            own = f", place {ddl(texts.schema['place'].dataType)}" if "place" in texts.columns else ""
+            checked = texts.mapInArrow(check, CHECKED_DDL + own).persist()
             try:
                 counts = self._counts(checked)
                 self._set_aside(checked, counts, batch_id)
@@ -199,7 +203,11 @@ class Ingest(Job[IngestSettings]):
         return Admin(self.context.admin_kafka).topic_id(topic)
 
     def _publish(self, rows: DataFrame, source_id: str | None, options: Mapping[str, str]) -> None:
-        """Send the rows, each with its identity in the headers `client` and `sequence`."""
+        """Send the rows, each with its identity in the headers `client` and `sequence`.
+
+        Raises:
+            ConfigurationError: rows of a key differ, and nothing orders them.
+        """
         if self.settings.source.place_kind == "partition":
             # A task sends the records of a partition in order, so that the offset itself is the sequence. The epoch is
             # not in the name: a record that was merged is not merged again under other settings.
@@ -209,7 +217,9 @@ class Ingest(Job[IngestSettings]):
             records = rows.select("key", "value", F.concat("headers", identity).alias("headers"))
             records.write.format("kafka").options(**options).save()
             return
-        way = recipe(self._key_fields, ("at", "file", "line"), self.settings.writers)
-        commands = rows.select("key", "value", "headers", F.struct("at", "file", "line").alias("place"))
-        with sender(rows.sparkSession, self.settings.topic, way, self.context.client, None) as by:
+        places = ("at", "file", "line")
+        way = recipe(self._key_fields, self.settings.source.order_by or places, self.settings.writers)
+        place = F.col("place") if "place" in rows.columns else F.struct(*places).alias("place")
+        commands = rows.select("key", "value", "headers", place)
+        with row_errors(), sender(rows.sparkSession, self.settings.topic, way, self.context.client, None) as by:
             numbered(commands, by, self.settings.writers).write.format("kafka").options(**options).save()

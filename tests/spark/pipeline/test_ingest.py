@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
-from processor.errors import Stop
+from processor.errors import ConfigurationError, Stop
 from spark_integration.pipeline.monitor import MicroBatches
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -141,6 +141,23 @@ def test_a_mapping_sees_the_columns_of_the_source_alone(pipeline) -> None:
     pipeline.run()
     [record] = pipeline.world.read("publish")
     assert json.loads(record.value) == {"id": 1, "all": "/".join(names).upper()}
+
+
+@pytest.mark.long
+def test_rows_of_a_table_have_the_order_that_is_given(pipeline, spark, unique) -> None:
+    """Rows of a key from a table are published in the order of `from.order_by`; without it they are an error."""
+    rows = spark.createDataFrame([(1, 5, "b"), (1, 6, "a"), (2, 7, "a")], "id LONG, qty LONG, at STRING")
+    rows.write.option("path", str(pipeline.home / "raw")).saveAsTable(unique)
+    try:
+        _ingest(pipeline, key=["id"], **{"from": {"table": unique}})
+        with pytest.raises(ConfigurationError, match=r"rows of the key 1 differ, .* order_by="):
+            pipeline.run()
+        _ingest(pipeline, key=["id"], **{"from": {"table": unique, "order_by": ["at"]}})
+        pipeline.run()
+    finally:
+        spark.sql(f"DROP TABLE {unique}")
+    records = [json.loads(record.value) for record in pipeline.world.read("publish") if record.key == b"1"]
+    assert [(record["at"], record["qty"]) for record in records[-2:]] == [("a", 6), ("b", 5)]
 
 
 @pytest.mark.long

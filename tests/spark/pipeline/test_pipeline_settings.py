@@ -102,6 +102,10 @@ def test_the_example_of_the_specification_is_accepted(load, tmp_path) -> None:
             r"jobs.a.from.pathh: there is no setting 'pathh'; did you mean 'path'\?",
         ),
         (
+            _job(job="ingest", topic="orders", **{"from": {"path": "x", "order_by": ["at"]}}),
+            "rows of files and of Kafka have the order of their lines and offsets; leave order_by out",
+        ),
+        (
             _job(job="ingest", topic="orders", **{"from": {"path": "x", "table": "y"}}),
             "jobs.a.from: give one of path, topic and table; it has path and table",
         ),
