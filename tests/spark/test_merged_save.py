@@ -124,19 +124,22 @@ def test_lines_are_merged_in_the_order_of_their_files(spark, tmp_path) -> None:
 
 @pytest.mark.long
 def test_a_field_orders_rows(spark, tmp_path) -> None:
-    """Rows of Parquet become messages of their columns, in the order of a field, and argument `nulls` is required."""
-    rows = "id LONG, at LONG, qty LONG, to STRUCT<zip: STRING>"
+    """Rows of Parquet become messages of their columns, in the order of a field, and argument `nulls` is required.
+
+    A column may have any name.
+    """
+    rows = "id LONG, at LONG, `q``y` LONG, to STRUCT<zip: STRING>"
     given = [(1, 3, None, ("z",)), (1, 1, 5, None), (2, 9, 1, None), (1, 2, 6, (None,))]
     path = str(tmp_path / "rows.parquet")
     spark.createDataFrame(given, rows).coalesce(1).write.parquet(path)
     with pytest.raises(ConfigurationError, match="nulls=None: a row has all columns"):
         history_of(spark, path, "orders", format="parquet")
     kept = history_of(spark, path, "orders", format="parquet", order_by="at", nulls="keep", command="publish")
-    assert _merged(spark, kept)["1"] == {"id": 1, "at": 3, "qty": None, "to": {"zip": "z"}}
+    assert _merged(spark, kept)["1"] == {"id": 1, "at": 3, "q`y": None, "to": {"zip": "z"}}
     skipped = history_of(spark, path, "orders", format="parquet", order_by="at", nulls="skip")
     assert _merged(spark, skipped) == {
-        "1": {"id": 1, "at": 3, "qty": 6, "to": {"zip": "z"}},
-        "2": {"id": 2, "at": 9, "qty": 1},
+        "1": {"id": 1, "at": 3, "q`y": 6, "to": {"zip": "z"}},
+        "2": {"id": 2, "at": 9, "q`y": 1},
     }
 
 

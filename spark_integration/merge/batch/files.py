@@ -18,6 +18,7 @@ from processor.record import COMMANDS, Command
 from processor.wire.record_headers import command_header
 from spark_integration.foundation.arrow_records import HEADERS_DDL, headers_column
 from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
+from spark_integration.foundation.sql import quoted
 from spark_integration.merge.key_lives import MADE_OFFSETS
 from spark_integration.read.mask import TO_JSON
 
@@ -170,7 +171,7 @@ def _as_json(files: DataFrame, settings: TopicSettings, nulls: str | None) -> An
             "'skip' (the message has no such field)"
         )
     options = {**TO_JSON, "ignoreNullFields": "true" if nulls == "skip" else "false"}
-    return F.to_json(F.struct(*(F.col(f"`{name}`") for name in files.columns)), options)
+    return F.to_json(F.struct(*(F.col(quoted([name])) for name in files.columns)), options)
 
 
 def _bare(name: str) -> str:

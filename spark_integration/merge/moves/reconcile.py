@@ -17,7 +17,7 @@ from processor.errors import ConfigurationError
 from processor.wire import columns as names
 from spark_integration.foundation.options import client_properties, with_connection
 from spark_integration.foundation.settings import topic_settings
-from spark_integration.foundation.sql import aliased
+from spark_integration.foundation.sql import aliased, quoted
 from spark_integration.merge.batch.history import as_records
 from spark_integration.merge.batch.merge_batch import merge_batch
 from spark_integration.merge.moves.archived import archived, history_to, offset_of
@@ -106,7 +106,7 @@ def table_rows(
     wanted = rows.select(
         metadata("sow_key").alias("name"),
         metadata("version").alias("wanted_version"),
-        F.to_json(F.struct(*(F.col(f"`{field.name}`") for field in fields)), TO_JSON).alias("wanted") if fields
+        F.to_json(F.struct(*(F.col(quoted([field.name])) for field in fields)), TO_JSON).alias("wanted") if fields
         else F.lit("{}").alias("wanted"),
         metadata("partition").alias("wanted_partition"),
     )  # fmt: skip
