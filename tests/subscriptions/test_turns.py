@@ -8,7 +8,7 @@ import random
 import pytest
 
 from processor.codec import load_codec
-from processor.errors import ConfigurationError, GroupsLost, Stop
+from processor.errors import ConfigurationError, GroupsLost, Stop, SubscriptionFailed
 from processor.filter import compile_filter
 from processor.filter.aggregate import extremes
 from processor.merge import KeyFields
@@ -266,6 +266,26 @@ def test_a_build_with_an_unreadable_record_is_refused_to_all_that_wait_for_it(ki
         with pytest.raises(Stop, match="is not what a worker writes"):
             complete(build)
     assert world.engine.prepare(asked) not in builds
+
+
+@pytest.mark.parametrize("kind", ["groups", "order"])
+def test_an_internal_error_of_a_build_ends_no_subscription(monkeypatch, kind):
+    """A build that fails with an error of the program is refused; running subscriptions get the update."""
+    world = World(1)
+    holder = Holder(world)
+    holder.desk.subscribe(spec(None, {}))
+    holder.take_all(changes=0)
+    asked = spec(None, OPTIONS[kind])
+    build = world.engine.prepare(asked)
+    complete(build)
+    place, call = (build.grouping, "change") if kind == "groups" else (build.places, "put")
+    monkeypatch.setattr(place, call, lambda *_: {}.pop("a fault"))
+    world.write(7, px=-1)
+    holder.take()
+    assert holder.held["7"]["px"] == -1
+    with pytest.raises((SubscriptionFailed, KeyError)):
+        complete(build)
+    assert build.has_failed
 
 
 def complete(build):

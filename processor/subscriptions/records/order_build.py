@@ -223,13 +223,12 @@ class OrderBuild:
             sort_key = self._sort_key(key, update.new_value, update.new) if now else None
             if self._kept is not None:
                 self._keep(key, update.new if now else None)
+            if self._is_scanned and key not in self._updated:
+                self._place(key, sort_key)
+            else:
+                self._updated[key] = sort_key
         except Exception as error:  # noqa: BLE001 - It ends the windows that wait for the order.
             self._error = self._topic.failure(error)
-            return
-        if self._is_scanned and key not in self._updated:
-            self._place(key, sort_key)
-        else:
-            self._updated[key] = sort_key
 
     def _scan(self, records_max: int) -> None:
         """Read the next records."""
