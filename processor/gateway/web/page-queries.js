@@ -110,11 +110,10 @@ export const FIGURES = ['SUM', 'AVG', 'MIN', 'MAX'];
  */
 export async function groupOptions(connection, topic, { filter, paths, figure }) {
   const { fields } = await sampledFields(connection, topic.topic, filter);
-  // Names of other letters cannot be written in a projection.
-  const numbers = [...fields].filter(([path, kind]) => kind === 'number' && /^[\w/]+$/.test(path) && !paths.includes(path) && !topic.key.includes(path) && !isName(path));
+  const numbers = [...fields].filter(([path, kind]) => kind === 'number' && !paths.includes(path) && !topic.key.includes(path) && !isName(path));
   const count = fields.has('/count') ? '/records' : '/count';
   const figures = numbers.map(([path]) => `${figure}(${filterPath(path)}) AS ${filterPath(path)}`);
-  return { ...(paths.length ? { grouping: paths } : {}), projection: [`COUNT(*) AS ${count}`, ...figures].join(', ') };
+  return { ...(paths.length ? { grouping: paths.map(filterPath) } : {}), projection: [`COUNT(*) AS ${count}`, ...figures].join(', ') };
 }
 
 /** The filter of the records of one group. */

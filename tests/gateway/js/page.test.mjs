@@ -193,15 +193,18 @@ test('filters of columns are conditions of the filter language', async () => {
 
 test('an empty grid has its reason, and a group its records', async () => {
   const reader = await open();
-  await reader.publish('quotes', { id: 'a', bid: 1.5, side: null, at: { venue: "O'Neil" } }, { ack: 'processed' });
+  await reader.publish('quotes', { id: 'a', bid: 1.5, side: null, at: { venue: "O'Neil" }, "d'or": 'x', 'größe, m': 7 }, { ack: 'processed' });
   assert.match(await hintOf(reader, 'quotes', '/bidd > 1'), /has \/bidd. Did you mean \/bid\?/);
   assert.equal(await hintOf(reader, 'quotes', "/bid > 2 AND /at/venue = '/nosuch'"), 'No record matches the filter.');
-  const paths = ['/side', '/at/venue'];
+  const paths = ['/side', '/at/venue', "/d'or"];
   const options = await groupOptions(reader, { topic: 'quotes', key: ['/id'] }, { filter: '', paths, figure: 'SUM' });
-  assert.deepEqual(options, { grouping: paths, projection: 'COUNT(*) AS /count, SUM(/bid) AS /bid' });
+  assert.deepEqual(options, {
+    grouping: ['/side', '/at/venue', "/'d\\'or'"],
+    projection: "COUNT(*) AS /count, SUM(/bid) AS /bid, SUM(/'größe, m') AS /'größe, m'",
+  });
   const [{ data }] = await reader.sow('quotes', options);
-  assert.equal(data.count, 1);
-  const rows = await reader.sow('quotes', { filter: groupFilter('/bid > 1', paths, { '/side': null, '/at/venue': "O'Neil" }) });
+  assert.deepEqual(data, { side: null, at: { venue: "O'Neil" }, "d'or": 'x', count: 1, bid: 1.5, 'größe, m': 7 });
+  const rows = await reader.sow('quotes', { filter: groupFilter('/bid > 1', paths, { '/side': null, '/at/venue': "O'Neil", "/d'or": 'x' }) });
   assert.equal(rows.length, 1);
   for (const [text, count] of [['a', 1], ["O'NEIL", 1], ['1.5', 1], ['2', 0]]) {
     assert.equal((await reader.sow('quotes', { filter: await searchFilter(reader, 'quotes', '/bid > 1', text) })).length, count, text);
