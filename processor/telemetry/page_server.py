@@ -5,13 +5,15 @@ A connection is for one request::
     reading ──request──▶ waiting ──page──▶ sending ──all is sent──▶ draining ──the client closes──▶ closed
 
 `draining` discards the rest of a request, as a socket that is closed with unread bytes resets the connection, and the
-client loses the answer. A request has `REQUEST_S`, and so has its answer. A new connection beyond `CONNECTIONS_MAX`
+client loses the answer. A request has `REQUEST_S`, and so has its answer; `waiting` ends when its turn comes, or when
+the client closes the connection. A new connection beyond `CONNECTIONS_MAX`
 closes an old one, so that probes are answered while other clients are slow.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import re
 import selectors
 import socket
@@ -218,11 +220,11 @@ class PageServer:
     def _advance(self, connection: _Connection) -> None:
         """Receive or send as much as is possible without waiting."""
         try:
-            if connection.is_sent:
+            if connection.is_sent or connection.request is not None:
                 connection.drain()
             elif connection.answer is not None:
                 self._send(connection)
-            elif connection.request is None and (text := connection.receive()) is not None:
+            elif (text := connection.receive()) is not None:
                 self._read(connection, text)
         except BlockingIOError:
             return
@@ -236,7 +238,7 @@ class PageServer:
         if isinstance(request, Answer):
             self._start(connection, request)
         elif request.path in self._pages:
-            connection.request = request
+            connection.request, connection.deadline_s = request, math.inf
         else:
             self._start(connection, self._made(self._probes.get(request.path), request))
 

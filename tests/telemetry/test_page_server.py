@@ -27,6 +27,7 @@ from processor.telemetry.page_server import (
     CONNECTIONS_MAX,
     REQUEST_BYTES_MAX,
     Answer,
+    PageRequest,
     PageServer,
     metrics_page,
 )
@@ -201,6 +202,26 @@ def test_a_request_that_is_not_complete_in_time_ends_with_408(
                 answer = connection.recv(1000)
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert time.monotonic() - start_s >= request_s - 0.1
+
+
+@pytest.mark.parametrize("request_s", [0.5])
+def test_a_complete_request_waits_for_its_turn_unless_its_client_leaves(server: PageServer) -> None:
+    """Its time does not run while the page of another one is made, and no page is made for a client that left."""
+    made = []
+
+    def slow(_: PageRequest) -> Answer:
+        made.append(time.sleep(0.3))
+        return Answer(HTTPStatus.OK, b"page")
+
+    server._pages["/slow"] = slow  # type: ignore[index]
+    first, left, last = (connect(server) for _ in range(3))
+    for connection in (first, left, last):
+        connection.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+        until(lambda: made or any(each.request for each in server._connections), lambda: server._connections)
+    left.close()
+    assert read(first).endswith(b"\r\n\r\npage")
+    assert read(last).endswith(b"\r\n\r\npage")
+    assert len(made) == 2
 
 
 @pytest.mark.parametrize("request_s", [1.0])
