@@ -107,7 +107,7 @@ def apply_settings(
     records = None if entries is None else DescribedRecords(config, admin, entries)
     kept = {} if records is None else {name: why for name in config.names if (why := records.settling(name))}
     all_specs = [*(spec for spec in specs if spec.family not in kept), *_own_specs(config)]
-    created = _create(admin, all_specs)
+    created = admin.create(all_specs)
     for name in created:
         show_created(name)
     tell(f"{len(created)} of {len(all_specs)} topics created.")
@@ -329,14 +329,6 @@ _DOING = {
 
 def _show_step(step: str) -> None:
     inform(f"{_DOING[step]} …")
-
-
-def _create(admin: Admin, specs: list[TopicSpec]) -> list[str]:
-    """Create topics, replicated if there are several brokers."""
-    from processor.topics.family import copies, durable  # noqa: PLC0415
-
-    brokers = len(admin.cluster().brokers)
-    return admin.create(durable(specs, brokers), replication=copies(brokers))
 
 
 def _report(wrong: list[Problem], *, as_json: bool = False) -> None:

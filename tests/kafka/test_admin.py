@@ -15,6 +15,7 @@ from typing import Any, cast
 import psutil
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.cimpl import NewTopic
 
 from processor.errors import BrokerUnavailable, Stop
 from processor.kafka.admin.admin import Admin
@@ -94,6 +95,37 @@ def test_a_client_that_has_seen_no_leader_is_made_to_look_again() -> None:
     assert client.looked_at == [None]
 
 
+class SeveralBrokers(BlindClient):
+    """A client of three brokers that keeps the topics it is to create."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.created: list[NewTopic] = []
+
+    def list_topics(self, topic: str | None = None, **_: object) -> SimpleNamespace:  # type: ignore[override]
+        """The brokers, and no topics."""
+        self.looked_at.append(topic)
+        return SimpleNamespace(brokers={n: SimpleNamespace(host="kafka", port=n) for n in range(3)}, topics={})
+
+    def create_topics(self, topics: list[NewTopic], **_: object) -> dict[str, Future[None]]:
+        """Success for each topic."""
+        self.created += topics
+        answers: dict[str, Future[None]] = {topic.topic: Future() for topic in topics}
+        for answer in answers.values():
+            answer.set_result(None)
+        return answers
+
+
+def test_a_new_topic_survives_the_loss_of_a_broker() -> None:
+    """Of several brokers three have a copy, two of them before a record counts, by each command."""
+    admin, client = Admin({"bootstrap.servers": "localhost:1"}), SeveralBrokers()
+    admin._client = cast("Any", client)
+    assert admin.create([TopicSpec("totals.mark", "mark", 2, {})]) == ["totals.mark"]
+    [topic] = client.created
+    assert (topic.num_partitions, topic.replication_factor) == (2, 3)
+    assert topic.config == {"min.insync.replicas": "2"}
+
+
 @pytest.mark.long
 def test_a_broker_that_was_away_for_a_moment_has_leaders_again() -> None:
     """A restarted broker is fenced until the controller accepts it; a client that asked too early recovers."""
@@ -114,7 +146,7 @@ def test_a_dead_broker_takes_no_core(tmp_path: Path) -> None:
     """While requests wait for one of three brokers that is killed, the client tries to connect with a back-off."""
     with Cluster(tmp_path) as cluster:
         admin = Admin({"bootstrap.servers": cluster.bootstrap})
-        admin.create([TopicSpec("waiting", "sow", 3, {})], replication=3)
+        admin.create([TopicSpec("waiting", "sow", 3, {})])
         admin.describe_topics(["waiting"])
         victim = cluster.leader("waiting", 0)
         cluster.brokers[victim].kill()

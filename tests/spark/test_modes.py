@@ -107,7 +107,7 @@ class Runs:
         tree = {"kafka": {"bootstrap.servers": self._bootstrap}, "topics": dict.fromkeys(names, section)}
         file = directory / "sowstream.yaml"
         file.write_text(yaml.safe_dump(tree))
-        Admin(tree["kafka"]).create(specs(Config(**tree)), replication=1)
+        Admin(tree["kafka"]).create(specs(Config(**tree)))
         results = directory / "results.json"
         words = [names[0], str(file), self._bootstrap, str(directory), str(results)]
         kind = {"local[2]": "local", "connect": "connect"}.get(mode)

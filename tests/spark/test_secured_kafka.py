@@ -69,7 +69,7 @@ def test_every_function_logs_in_with_settings_in_either_dialect(
     config = _config(broker, unique, librdkafka(broker) if secured else {"bootstrap.servers": "127.0.0.1:1"})
     options = {"the section kafka": {}, "java": java(broker), "librdkafka": _prefixed(librdkafka(broker))}[dialect]
     admin = Admin({"bootstrap.servers": broker.bootstrap})
-    admin.create(specs(config), replication=1)
+    admin.create(specs(config))
 
     rows = spark.createDataFrame([(1, 5), (2, 6)], "id long, qty long")
     publish_deltas(rows, unique, ["id"], ["qty"], config=config, options=options)
@@ -138,7 +138,7 @@ def test_client_certificates_in_every_form(spark, broker: SecuredBroker, unique:
     }[form]
     options = {"bootstrap.servers": broker.mutual, "security.protocol": "SSL"} | own
     config = _config(broker, unique, {"bootstrap.servers": broker.bootstrap})
-    Admin(config.kafka).create(specs(config), replication=1)
+    Admin(config.kafka).create(specs(config))
     publish_deltas(spark.createDataFrame([(1, 5)], SCHEMA), unique, ["id"], ["qty"], options=options)
     with merge_batch(spark, unique, config=config, options=options) as merged:
         hand_over(merged, options=options)
@@ -150,7 +150,7 @@ def test_client_certificates_in_every_form(spark, broker: SecuredBroker, unique:
 def test_a_wrong_password_is_an_error_without_the_password(spark, broker: SecuredBroker, unique: str, caplog) -> None:
     """A login that the broker refuses is an error of each client; neither it nor the log has the password."""
     config = _config(broker, unique, {"bootstrap.servers": broker.bootstrap})
-    Admin(config.kafka).create(specs(config), replication=1)
+    Admin(config.kafka).create(specs(config))
     wrong = _prefixed(librdkafka(broker, **{"sasl.password": f"wrong{PASSWORD}"}))
     rows = spark.createDataFrame([(1, 5)], SCHEMA)
     with caplog.at_level(logging.DEBUG):
@@ -173,7 +173,7 @@ def test_a_wrong_password_is_an_error_without_the_password(spark, broker: Secure
 def test_a_plan_shows_no_secret(spark, broker: SecuredBroker, unique: str) -> None:
     """The plan of a published table, as Spark's pages show it, has neither password nor key."""
     config = _config(broker, unique, {"bootstrap.servers": broker.bootstrap})
-    Admin(config.kafka).create(specs(config), replication=1)
+    Admin(config.kafka).create(specs(config))
     files = {"ssl.certificate.location": "client.pem", "ssl.key.location": "client.key"}
     own = librdkafka(broker) | {name: str(broker.files / file) for name, file in files.items()}
     store = spark._jsparkSession.sharedState().statusStore()

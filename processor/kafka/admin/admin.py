@@ -32,6 +32,7 @@ from processor.kafka.connection_probe import FaultLog
 from processor.kafka.outage import Renewal, leave
 from processor.topics import ActualTopic
 from processor.topics.durability import tombstones_kept_ms
+from processor.topics.family import copies, durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -165,21 +166,20 @@ class Admin:
                 time.sleep(_PAUSE_S)
         return answers
 
-    def create(self, specs: Iterable[TopicSpec], *, replication: int = -1) -> list[str]:
-        """Create the topics that do not exist, and return the names of those that were created.
+    def create(self, specs: Iterable[TopicSpec]) -> list[str]:
+        """Create the topics that do not exist, replicated if there are several brokers, and return their names.
 
         If the cluster's policy refuses the settings of a topic, it is created with the necessary ones only.
 
         Args:
             specs: the topics as they should be.
-            replication: copies of each; -1 is the broker's default.
 
         Raises:
             Stop: Kafka refuses, or does not answer.
         """
-        self._limit_s()
-        by_name = {spec.name: spec for spec in specs}
-        created = create_topics(self._client, by_name, replication)
+        brokers = len(self.cluster().brokers)
+        by_name = {spec.name: spec for spec in durable(specs, brokers)}
+        created = create_topics(self._client, by_name, copies(brokers))
         self._await_leaders({name: by_name[name].partitions for name in created})
         return [name for name in by_name if name in created]
 
