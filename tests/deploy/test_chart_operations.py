@@ -170,6 +170,7 @@ def test_plug_ins_alone_have_workers() -> None:
         ("config.topcs={}", "topcs"),
         ('config.kafka.ssl\\.key\\.pem="-----BEGIN"', "config.kafka"),
         ('config.kafka.sasl\\.oauthbearer\\.client\\.secret="hunter2"', "config.kafka"),
+        ('config.kafka.sasl\\.oauthbearer\\.assertion\\.private\\.key\\.passphrase="hunter2"', "config.kafka"),
         ('image.digest="sha256:12"', "image.digest"),
         ('autoscaling.prometheusUrl=""', "autoscaling"),
         ('kafkaSecret.files={"sasl.password":"p"}', "kafkaSecret.files"),

@@ -149,6 +149,19 @@ def test_the_ports_of_driver_and_executors_are_open_to_each_other_alone(manifest
     assert [port["port"] for port in metrics["ports"]] == [9464]
 
 
+def test_the_general_network_policy_leaves_out_the_pods_of_the_one_of_spark() -> None:
+    """Driver and executors, those of `spark-submit` too, reach Kubernetes and tables: one of the policies has them."""
+    operated = CHART / "ci" / "operated-values.yaml"
+    policies = [
+        each["spec"]["podSelector"]["matchExpressions"]
+        for each in render("-f", str(operated), "-f", str(SPARK))
+        if each["kind"] == "NetworkPolicy"
+    ]
+    [(general,), (of_spark,)] = sorted(policies, key=lambda found: found[0]["operator"], reverse=True)
+    assert (general["operator"], of_spark["operator"]) == ("NotIn", "In")
+    assert general["values"] == of_spark["values"]
+
+
 def test_the_pods_of_spark_have_what_the_values_give_all_pods() -> None:
     """Kafka's key files and variables of Spark's own Secret, an image by digest, limits of directories and priority."""
     operated = CHART / "ci" / "operated-values.yaml"

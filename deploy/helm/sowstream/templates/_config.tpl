@@ -20,7 +20,7 @@
 {{/* Stop at a Kafka property whose value is a secret: it would lie open in a ConfigMap. */}}
 {{- define "sowstream.refuseSecrets" -}}
 {{- range $name, $_ := .kafka -}}
-{{- if regexMatch "(password|secret|jaas|key\\.pem$|keystore\\.key$|sasl\\.oauthbearer\\.config)" $name -}}
+{{- if regexMatch "(password|passphrase|secret|jaas|key\\.pem$|keystore\\.key$|sasl\\.oauthbearer\\.config)" $name -}}
 {{- fail (printf "%s: %s is a secret, which would lie open in a ConfigMap. Create a Secret with it, and name that: kafkaSecret: {name: SECRET, properties: {%s: KEY}}" $.place $name $name) -}}
 {{- end -}}
 {{- end -}}
