@@ -93,7 +93,7 @@ def refuse_others(
 
 
 def stop_event() -> threading.Event:
-    """The event that SIGTERM, SIGINT and SIGHUP set from now on."""
+    """The event that SIGTERM, SIGINT and the end of the terminal set from now on."""
     from processor.runtime.worker.os_process import stop_on_signal  # noqa: PLC0415
 
     return stop_on_signal()

@@ -109,13 +109,15 @@ def interruptible() -> Iterator[None]:
 
 
 def stop_on_signal() -> threading.Event:
-    """Create an event that SIGTERM and SIGINT set from now on.
+    """Create an event that SIGTERM, SIGINT and SIGHUP set from now on.
 
     The kernel drops a SIGTERM if the first process of a container has no handler for it: so a worker calls this before
     it does anything else.
     """
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _ENDS:
+        if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
+            continue  # As `nohup` has it.
         # On a thread of its own: a signal may arrive while this one has the lock of the event, as in `wait`.
         signal.signal(number, lambda *_: start_new_thread(stop.set, ()))
     return stop

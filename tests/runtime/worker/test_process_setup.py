@@ -200,3 +200,16 @@ def test_a_signal_that_arrives_while_the_event_is_locked_ends_the_process(module
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=150, check=False)
     assert done.stdout == "True\n", done.stderr
+
+
+@pytest.mark.parametrize(("before", "outcome"), [("SIG_DFL", "True"), ("SIG_IGN", "False")])
+def test_a_closed_terminal_stops_a_worker_in_good_order_unless_nohup_started_it(before: str, outcome: str) -> None:
+    """SIGHUP sets the event as SIGTERM does; ended by it, a worker would leave a transaction open."""
+    program = (
+        f"import signal; signal.signal(signal.SIGHUP, signal.{before})\n"
+        "from processor.runtime.worker.os_process import stop_on_signal\n"
+        "stop = stop_on_signal(); signal.raise_signal(signal.SIGHUP)\n"
+        f"print(stop.wait(60 if {outcome} else 0.1))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=150, check=False)
+    assert done.stdout == f"{outcome}\n", done.stderr
