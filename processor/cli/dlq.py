@@ -109,6 +109,8 @@ def replay(
     left = counts.waiting.total() - running.sent
     others = f", {counted(left, 'other')} {'waits' if left == 1 else 'wait'} on" if left else ""
     inform(f"{counted(running.sent, 'dead letter')} of {topic} sent back{others}.")
+    if running.unsent:
+        raise typer.Exit(1)
 
 
 def _known(reason: str | None) -> str | None:

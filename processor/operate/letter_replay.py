@@ -10,6 +10,7 @@ The full record of a truncated dead letter is fetched from its input topic.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -190,13 +191,24 @@ class DeadLetterReplay:
         """
         for partition, letters in self.waiting.letters(counts.until):
             for stretch in _stretches(letters):
-                try:
+                with self._explained():
                     self._move_fitting(partition, stretch, selection)
-                except TransactionAborted as error:
-                    # No abort: it may create a new producer, which would fence the replay that has fenced us.
-                    self._producer.close()
-                    raise Stop(self._stopped(error)) from error
                 on_done(len(stretch))
+        if ends := self.waiting.ends(counts):
+            for partition in ends:
+                self._refuse_moved(partition)
+            with self._explained():
+                self._commit(ends)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise the loss of a transaction as an error that explains it."""
+        try:
+            yield
+        except TransactionAborted as error:
+            # No abort: it may create a new producer, which would fence the replay that has fenced us.
+            self._producer.close()
+            raise Stop(self._stopped(error)) from error
 
     def _move_fitting(self, partition: int, stretch: list[DeadLetter], selection: LetterSelection) -> None:
         """Move a stretch in one transaction; if Kafka rejects a letter's full record, in another one without it."""
@@ -223,10 +235,7 @@ class DeadLetterReplay:
     def _move(self, partition: int, stretch: list[DeadLetter], selection: LetterSelection, refused: str = "") -> None:
         """Move a stretch in one transaction; `refused` is the reason not to fetch full records."""
         waiting, producer = self.waiting, self._producer
-        if waiting.committed(partition) != waiting.positions[partition]:
-            # A slow commit of ours has cost the producer, and its successor has fenced a replay that took over
-            # meanwhile.
-            raise Stop(self._taken_over())
+        self._refuse_moved(partition)
         cut = [letter for letter in stretch if selection.takes(letter) and not letter.is_whole]
         whole = self._whole_records(cut, refused)
         goes = [selection.takes(letter) and (letter.is_whole or letter.record.offset in whole) for letter in stretch]
@@ -244,10 +253,22 @@ class DeadLetterReplay:
             producer.send(self._input, partition, selected)
         if others:
             producer.send(waiting.topic, partition, others)
-        position = stretch[-1].record.offset + 1
-        producer.commit(waiting.topic, {partition: position}, waiting.group_metadata())
-        waiting.positions[partition] = position
+        self._commit({partition: stretch[-1].record.offset + 1})
         self.sent += len(selected)
+
+    def _commit(self, positions: Mapping[int, int]) -> None:
+        """Commit the open transaction, if there is one, with new positions."""
+        self._producer.commit(self.waiting.topic, positions, self.waiting.group_metadata())
+        self.waiting.positions.update(positions)
+
+    def _refuse_moved(self, partition: int) -> None:
+        """Refuse if another replay has moved the position of a partition.
+
+        A slow commit of ours has cost the producer then, and its successor has fenced a replay that took over
+        meanwhile.
+        """
+        if self.waiting.committed(partition) != self.waiting.positions[partition]:
+            raise Stop(self._taken_over())
 
     def _stopped(self, error: TransactionAborted) -> str:
         if kafka_errors.is_fenced(error):

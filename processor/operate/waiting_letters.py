@@ -50,6 +50,8 @@ class Survey:
     """The number of other letters before the last selected one of their partition: they are appended again."""
     until: dict[int, int] = field(default_factory=dict)
     """The offset after the last selected letter of each partition: later ones stay in place."""
+    behind: Counter[int] = field(default_factory=Counter)
+    """The number of letters after the last selected one, by partition."""
 
 
 def survey(
@@ -65,16 +67,15 @@ def survey(
         on_seen: called with the number of letters seen so far.
     """
     counts = Survey()
-    behind: Counter[int] = Counter()  # Other letters of a partition since its last selected one.
     for partition, letters in batches:
         for letter in letters:
             counts.waiting[letter.reason or "unknown"] += 1
             if selection.takes(letter):
                 counts.selected += 1
-                counts.others += behind.pop(partition, 0)
+                counts.others += counts.behind.pop(partition, 0)
                 counts.until[partition] = letter.record.offset + 1
             else:
-                behind[partition] += 1
+                counts.behind[partition] += 1
         on_seen(len(letters))
     return counts
 
@@ -145,6 +146,17 @@ class WaitingLetters:
         if position is None:
             return letter.record.timestamp_ms >= self._oldest_ms
         return letter.record.offset >= position
+
+    def ends(self, counts: Survey) -> dict[int, int]:
+        """The ends, by partition, behind which the position is to be moved: no letter of a survey stays before them.
+
+        The position after the last letter is before the marker of its transaction, which would be counted as a letter.
+        """
+        return {
+            partition: end
+            for partition, end in self._cut.ends.items()
+            if end > (self.positions[partition] or 0) and not counts.behind[partition]
+        }
 
     def committed(self, partition: int) -> int | None:
         """The current position of a partition; waits while an open transaction is about to change it.

@@ -13,8 +13,10 @@ from confluent_kafka import Producer
 
 import processor.operate.letter_replay
 from processor.errors import Stop
+from processor.kafka.admin.groups import GroupInspector
 from processor.operate.letter_replay import DeadLetterReplay
 from processor.operate.waiting_letters import LetterSelection, WaitingLetters, survey
+from processor.runtime.worker.watcher import BacklogWatch
 from tests.operate.conftest import Office
 
 pytestmark = pytest.mark.broker
@@ -43,6 +45,28 @@ def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office
     assert (office.replay(), office.replay()) == (8, 0)
     assert numbers(office) == [*range(16)]
     assert office.waiting() == []
+
+
+def test_a_replay_moves_the_position_behind_the_markers_of_transactions(office: Office) -> None:
+    """Nothing is counted as waiting after the replay of all letters, nor after one that finds none."""
+    group, topic = office.config.letters_group(office.name), f"{office.name}.dlq"
+    watch = BacklogWatch(GroupInspector(office.config.kafka), [])
+    producer = Producer({**office.config.kafka, "transactional.id": office.name})
+    producer.init_transactions(60)
+    for _ in range(2):
+        producer.begin_transaction()
+        for partition in range(2):
+            producer.produce(topic, b"1", b"k", partition, headers={"dlq_reason": "undecodable"})
+        producer.commit_transaction(60)
+    assert set(watch._behind(group, topic, [0, 1]).values()) == {4}
+    assert office.replay() == 4
+    assert set(watch._behind(group, topic, range(4)).values()) == {0}
+    producer.begin_transaction()
+    producer.produce(topic, b"1", b"k", 0, headers={"dlq_reason": "undecodable"})
+    assert producer.flush(60) == 0
+    producer.abort_transaction(60)
+    assert office.replay() == 0
+    assert set(watch._behind(group, topic, range(4)).values()) == {0}
 
 
 def test_letters_after_the_last_selected_one_stay(office: Office) -> None:
@@ -191,7 +215,7 @@ def test_a_truncated_letter_is_sent_in_full_or_waits(office: Office) -> None:
     assert again.headers == {"trace": "it", "replay_of": f"{office.name}.publish/0/0"}
     assert [letter["dlq_bytes"] for letter in office.waiting()] == [len(LARGE)] * 2
     result = office.run("replay")
-    assert result.returncode == 0
+    assert result.returncode == 1
     assert "is not there any more" in result.stderr
     assert "0 dead letters" in result.stderr
     assert len(office.waiting()) == 2
