@@ -61,7 +61,8 @@ def adopt(
 
     For lost offsets, an application_id that takes over from another one, a mirrored cluster, and deleted input.
     The group's offsets and the input positions in the mark topic are written in one transaction. Input that is merged
-    again counts again: --from earliest doubles a `sum`. The command refuses while workers run.
+    again counts again: --from earliest doubles a `sum`. The command refuses while workers run. Dead letters that
+    another application_id has sent back do not wait again; queues over the topic are named with the step they need.
     """
     from processor.repair.adoption import Adoption  # noqa: PLC0415
     from processor.repair.worker_positions import WorkerPositions  # noqa: PLC0415
@@ -80,6 +81,8 @@ def adopt(
             for one in adoption.positions
         ]
         table(("partition", "group", "begin", "meaning"), rows)
+        for sentence in adoption.queue_steps:
+            inform(sentence)
         if not yes:
             inform("Nothing was changed; --yes does it.")
             return

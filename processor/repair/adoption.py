@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from processor.config import Config
 from processor.errors import Stop, TransactionAborted
+from processor.kafka.admin.groups import GroupInspector
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.repair.worker_positions import PartitionPosition, WorkerPositions
 from processor.store.marks import POSITION_NAME
@@ -65,6 +66,31 @@ class Adoption:
         self._used = used or {}
 
     @property
+    def _former_settings(self) -> list[Config]:
+        """The settings as they were under each other application that wrote the outputs."""
+        names = {one.position.application_id.removesuffix(OF_SPARK) for one in self.positions if one.position}
+        names -= {self._config.application_id}
+        return [self._config.model_copy(update={"application_id": name}) for name in sorted(names)]
+
+    @property
+    def _queues(self) -> list[str]:
+        """The queues over the topic."""
+        return [name for name, _ in self._config.queues_over(self._workers.pipeline.name)]
+
+    @property
+    def queue_steps(self) -> list[str]:
+        """For each queue over the topic whose messages would be delivered again, a sentence with the remedy."""
+        config = self._config
+        return [
+            f"The share group {config.share_group(queue)} is new: it begins with the oldest message, and delivers "
+            f"those again that {former.share_group(queue)} has acknowledged. When none waits there, and before its own "
+            f"consumers start, set it to the end: kafka-share-groups.sh --reset-offsets --to-latest --execute --group "
+            f"{config.share_group(queue)} --topic {config.kafka_names.topic(queue, 'queue')}"
+            for queue in self._queues
+            for former in self._former_settings
+        ]
+
+    @property
     def offsets(self) -> dict[int, int]:
         """The new start offset of each partition."""
         return {number: begin.offset for number, begin in self._begins.items()}
@@ -96,6 +122,7 @@ class Adoption:
             producer.start()
             self._refuse_members()
             self._workers.refuse_fenced()
+            self._take_over_letters()
             if self._workers.has_mark_topic:
                 for number, begin in self._begins.items():
                     position = InputPosition(config.application_id, self._workers.topic_id, begin.offset, begin.note)
@@ -109,6 +136,24 @@ class Adoption:
             raise Stop(f"adopting offsets of {pipeline.name}: {error}. Run the same command again") from error
         finally:
             producer.close()
+
+    def _take_over_letters(self) -> None:
+        """Take over which dead letters another application has sent back: without a position they would wait again."""
+        config, admin = self._config, self._workers.admin
+        groups, there = GroupInspector(config.kafka), admin.cluster().topics
+        for former in self._former_settings:
+            for name in (self._workers.pipeline.name, *self._queues):
+                own, topic = config.letters_group(name), config.kafka_names.topic(name, "dlq")
+                before = former.letters_group(name)
+                places = [(topic, partition) for partition in range(there.get(topic, 0))]
+                offsets = groups.offsets({own: places, before: places}) if places else {}
+                moved = {
+                    place[1]: offset
+                    for place, offset in offsets.get(before, {}).items()
+                    if offset is not None and offset > (offsets[own][place] or 0)
+                }
+                if moved:
+                    admin.set_offsets(own, topic, moved)
 
     def _lives(self) -> dict[int, LivesMark]:
         """The marks with which lives begin above those of the input that is merged again, by partition."""

@@ -185,10 +185,22 @@ def test_a_group_that_was_set_back_is_held_until_its_offsets_are_adopted(make, g
 def test_another_application_takes_over_only_by_adoption(make):
     """Under a new application_id the group has no offset, and the mark topic names the old one."""
     account = make()
+    letters = [(b"%d" % key, {"id": key, "sum": 1, "tags": [account.published]}, {"dlq_reason": "bad_header"})
+               for key in range(_KEYS)]  # fmt: skip
+    account.publish(letters, "dlq")
+    account.published += 1
+    assert run("dlq", "replay", account.name, "-c", str(account.file)).returncode == 0
+    account.run()
     account.change(application_id=f"renamed-{account.name}")
     account.add()
     account.hold("its outputs were made by application_id", f"app-{account.name}")
+    account.change(queues={f"{account.name}_jobs": {"underlying": account.name}})
+    shown = account.command("adopt", account.name, "--from", "sow").stderr
+    assert f"app-{account.name}.{account.name}_jobs has acknowledged" in " ".join(shown.split())
+    account.change(queues={})
     account.adopt("sow")
+    waiting = run("dlq", "list", account.name, "-c", str(account.file))
+    assert (waiting.stdout, "No dead letters" in waiting.stderr) == ("", True), "sent back before, and waiting again"
     worker = account.start()
     shown = account.command
     account.wait(lambda: account.sums() == dict.fromkeys(range(_KEYS), account.published), "the sums")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _PROPERTIES: Final = Path(__file__).parents[3] / "deploy" / "mirrormaker.properties"
 _LOCK: Final = Path(__file__).with_name("mirror.lock")
 """The jars of MirrorMaker, by `python -m processor.trial.broker.relock`."""
-_COPIED: Final = ("publish", "sow", "delta", "mark", "ack", "dlq")
+_COPIED: Final = ("publish", "sow", "delta", "mark", "ack")
 _DESK: Final = "desk-1"
 """A publisher that numbers its commands."""
 
