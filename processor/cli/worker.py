@@ -164,7 +164,8 @@ def _rebuild(config: Config, names: list[str], *, is_confirmed: bool) -> None:
         if is_confirmed:
             rebuild.run()
         else:
-            inform(f"would delete and make again {', '.join(spec.name for spec in rebuild.topics)}")
+            topics = ", ".join(spec.name for spec in rebuild.topics) or "no topic"
+            inform(f"would delete and make again {topics}, and begin with the first record of each input")
     if not is_confirmed:
         inform("Nothing was changed; --yes does it.")
 

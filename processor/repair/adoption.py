@@ -14,7 +14,7 @@ from processor.errors import Stop, TransactionAborted
 from processor.kafka.admin.groups import GroupInspector
 from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.repair.worker_positions import PartitionPosition, WorkerPositions
-from processor.store.marks import POSITION_NAME
+from processor.store.marks import OWN_NAMES, POSITION_NAME
 from processor.wire.control import OF_SPARK
 from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark, highest_version, mark_above
 from processor.wire.record_headers import source_offset
@@ -49,7 +49,7 @@ class Adoption:
             workers: reads the present offsets of the pipeline.
             origin: the source of the offsets.
             partition: the only partition to change; None: all.
-            used: the highest version in each partition, where its mark topic does not say it any more.
+            used: the highest version in each partition, where the outputs are rebuilt; other marks are deleted.
 
         Raises:
             Stop: workers run, Spark merges the topic, or the outputs do not contain their input position.
@@ -63,7 +63,7 @@ class Adoption:
             raise Stop(f"{workers.pipeline.source} has no partition {partition}: it has 0 to {len(positions) - 1}")
         self._refuse_members()
         self._begins = self._decide()
-        self._used = used or {}
+        self._used = used
 
     @property
     def _former_settings(self) -> list[Config]:
@@ -129,6 +129,9 @@ class Adoption:
                     producer.send(pipeline.output("mark"), number, [(POSITION_NAME, bytes(position), [])])
                 for number, lives in self._lives().items():
                     producer.send(pipeline.output("mark"), number, [(LIVES_NAME, bytes(lives), [])])
+                for number, marks in (self._workers.marks() if self._used is not None else {}).items():
+                    names = [name for name, value in marks.items() if value is not None and name not in OWN_NAMES]
+                    producer.send(pipeline.output("mark"), number, [(name, None, []) for name in names])
             notes = {number: begin.note for number, begin in self._begins.items()}
             producer.begin_commit(pipeline.source, self.offsets, self._workers.group_metadata(), notes=notes)
             producer.finish_commit()
@@ -160,7 +163,7 @@ class Adoption:
         marks, topic_id = {}, self._workers.topic_id
         for one in self.positions:
             begin, reached = self._begins[one.partition].offset, self._reached(one)
-            used = self._used.get(one.partition, 0)
+            used = (self._used or {}).get(one.partition, 0)
             if reached is None or begin < reached:
                 used = max(used, highest_version(one.lives, topic_id, one.end if reached is None else reached))
             mark = mark_above(used, topic_id, begin, one.lives)

@@ -13,9 +13,10 @@ from processor.errors import ConfigurationError, Stop
 from processor.hosting.pipeline import family_of
 from processor.installation.configured_pipelines import pipelines
 from processor.kafka.admin.admin import Admin
+from processor.kafka.clients.publisher import Publisher
 from processor.repair.adoption import Adoption
 from processor.repair.worker_positions import WorkerPositions
-from processor.wire.partition_marks import highest_version
+from processor.wire.partition_marks import LIVES_NAME, highest_version, mark_above
 from processor.wire.record_headers import version_of
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from processor.config import Config
     from processor.topics.family import TopicSpec
 
-_KEPT: Final = frozenset(("sow", "delta", "dlq"))
-"""The roles of a view's own topics that stay, as readers know them."""
+_KEPT: Final = frozenset(("sow", "delta", "dlq", "mark"))
+"""The roles of a view's own topics that stay: readers know them, and the marks have the versions of deleted rows."""
 
 _GONE_S: Final = 60.0
 _LOOK_S: Final = 0.2
@@ -56,7 +57,7 @@ class ViewRebuild:
         self.topics: list[TopicSpec] = [
             spec for stage in self.stages for spec in family_of(stage) if stage.name != name or spec.role not in _KEPT
         ]
-        """The topics that are deleted and made again."""
+        """The topics that are deleted and made again; none where the view has one stage."""
 
     def run(self) -> None:
         """Rebuild the view.
@@ -64,23 +65,36 @@ class ViewRebuild:
         Raises:
             Stop: its workers run, or Kafka refuses or does not answer.
         """
-        self._admin.create(self.topics)  # Of a rebuild that ended in the middle.
+        # A former rebuild may have ended in the middle.
+        self._admin.create([spec for stage in self.stages for spec in family_of(stage)])
         for stage in self.stages:
             with WorkerPositions(self._config, stage.name) as workers:
                 workers.refuse_members(workers.group)
         used = self._used()
+        self._keep(used)
         names = [spec.name for spec in self.topics]
-        self._show(f"deleting {', '.join(names)}")
-        self._admin.delete(names)
-        self._await_gone(names)
-        self._admin.create(self.topics)
+        if names:
+            self._show(f"deleting {', '.join(names)}")
+            self._admin.delete(names)
+            self._await_gone(names)
+            self._admin.create(self.topics)
         for stage in self.stages:
             with WorkerPositions(self._config, stage.name) as workers:
                 Adoption(self._config, workers, "earliest", used=used if stage.name == self._name else None).write()
             self._show(f"{stage.name} begins with the first record of {stage.source}")
 
+    def _keep(self, used: dict[int, int]) -> None:
+        """Note the versions in the marks, for a repetition: offsets and marks go with the input."""
+        publisher = Publisher(self._config.kafka)
+        with WorkerPositions(self._config, self._name) as workers:
+            for one in workers.read():
+                mark = mark_above(used.get(one.partition, 0), workers.topic_id, one.committed or 0, one.lives)
+                topic = workers.pipeline.output("mark")
+                publisher.send(topic, LIVES_NAME, bytes(mark), partition=one.partition)
+        publisher.flush()
+
     def _used(self) -> dict[int, int]:
-        """The versions of rows in each partition above which new rows begin: the marks are deleted with the input."""
+        """The versions of rows in each partition above which new rows begin."""
         with WorkerPositions(self._config, self._name) as workers:
             used = {
                 one.partition: highest_version(one.lives, workers.topic_id, one.committed or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple, Self
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
@@ -98,7 +99,7 @@ class WorkerPositions:
         """
         source = self.pipeline.source
         ends = self.admin.end_offsets(source, self.partitions)
-        marks = self._marks()
+        marks = self.marks((POSITION_NAME, LIVES_NAME))
         positions = []
         for number in self.partitions:
             committed, note = self._committed(number)
@@ -155,8 +156,8 @@ class WorkerPositions:
         """The proof of a transaction that may commit offsets of the group."""
         return self._reader.group_metadata()
 
-    def _marks(self) -> dict[int, dict[bytes, bytes | None]]:
-        """The last value of the runtime's marks, by partition and name."""
+    def marks(self, names: Collection[bytes] | None = None) -> dict[int, dict[bytes, bytes | None]]:
+        """The last value of the marks of these names, by partition and name; None: of all."""
         if not self.has_mark_topic:
             return {}
         last: dict[int, dict[bytes, bytes | None]] = {}
@@ -164,7 +165,7 @@ class WorkerPositions:
         try:
             for partition, batch in cut.between({}, cut.ends):
                 for record in batch:
-                    if record.key in (POSITION_NAME, LIVES_NAME):
+                    if record.key is not None and (names is None or record.key in names):
                         last.setdefault(partition, {})[record.key] = record.value
         finally:
             cut.close()

@@ -88,7 +88,7 @@ def test_a_copy_with_another_filter_is_refused_until_it_is_rebuilt(world: World)
     stop(copying)
     reconfigure(world, "/id >= 0", "/id < 20")
     code, said = conflater(world).ended()
-    assert code == 1
+    assert code == 2
     assert f"{world.conflated}: its records were made with another filter" in said
     assert is_advice(world, said)
     reconfigure(world, "/id < 20", "/id >= 0")

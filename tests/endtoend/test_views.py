@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from processor.client import Client
+from processor.errors import Stop
+from processor.kafka.admin.topic_changes import TopicChanges
+from processor.repair.view_rebuild import ViewRebuild
 from tests.builtin.view.equal_values import GROUPS, expected_rows, records
 from tests.endtoend.views_world import ViewsWorld
 from tests.endtoend.world import World
@@ -151,6 +156,51 @@ def test_view_rebuild_gives_the_rows_of_a_changed_definition(bootstrap: str, tmp
             if seen.headers.get("kind") == "delete":
                 del held[(seen.key or b"").decode()]
         assert held == expected
+    finally:
+        world.close()
+
+
+@pytest.mark.long
+def test_versions_go_on_where_a_rebuild_was_repeated(
+    bootstrap: str, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row that was deleted, of which no record is left, comes back above its former versions."""
+    name = f"{unique}_counts"
+    view = {"underlying": unique, "group_by": ["/customer"], "fields": {"/n": "COUNT(*)"}}
+    runtime = {"session_timeout_s": 6, "transaction_timeout_s": 20}
+    world = World(bootstrap, tmp_path, unique, sections={"views": {name: view}}, partitions=1, runtime=runtime)
+    try:
+        world.start()
+        viewer = world.start("view", name)
+        for number in range(5):
+            world.publish([(b"%d" % number, {"id": f"{number}", "customer": "a"}, {})])
+            world.wait(lambda count=number + 1: last_rows(world, name).get("a", {}).get("n") == count, "a row")
+        world.publish([(b"%d" % number, None, {}) for number in range(5)])
+        world.wait(lambda: not last_rows(world, name), "its end")
+        assert viewer.stop() == 0, viewer.log()
+        former = max(int(record.headers["version"]) for record in world.read("sow", name))
+        # As compaction removes the tombstone some day.
+        changes, admin = TopicChanges(world.config.kafka), AdminClient({"bootstrap.servers": bootstrap})
+        changes.set_config(f"{name}.sow", {"cleanup.policy": "compact,delete"})
+        for future in admin.delete_records([TopicPartition(f"{name}.sow", 0, OFFSET_END)]).values():
+            future.result(PATIENCE_S)
+        changes.set_config(f"{name}.sow", {"cleanup.policy": "compact"})
+
+        await_gone = ViewRebuild._await_gone
+
+        def await_and_die(rebuild: ViewRebuild, names: list[str]) -> None:
+            await_gone(rebuild, names)
+            raise Stop("killed")
+
+        with monkeypatch.context() as interrupted:
+            interrupted.setattr(ViewRebuild, "_await_gone", await_and_die)
+            with pytest.raises(Stop, match="killed"):
+                ViewRebuild(world.config, name).run()
+        ViewRebuild(world.config, name).run()
+        world.start("view", name)
+        world.publish([(b"7", {"id": "7", "customer": "a"}, {})])
+        world.wait(lambda: last_rows(world, name) == {"a": {"customer": "a", "n": 1}}, "the row")
+        assert int(world.read("sow", name)[-1].headers["version"]) > former
     finally:
         world.close()
 
