@@ -166,6 +166,7 @@ class StreamThread:
         self._hold_unreadable()
         for task in self._held.due(self._tasks):
             self._restorer.add(task)
+        self._restore_late()
         self._standbys.turn(
             self._consumer.member_id, self._tasks, is_idle=not messages, is_restoring=self._restorer.is_busy
         )
@@ -375,6 +376,14 @@ class StreamThread:
                 self._consumer.pause(partition)
                 task.rewind()
                 self._held.hold(task, error)
+
+    def _restore_late(self) -> None:
+        """Restore again the partitions whose input may have lost deletes that they have not read yet."""
+        for task in [task for task in self._running() if self._restorer.lacks_deletes(task)]:
+            with self._transaction():
+                self._commit()
+            if task in self._running():
+                self._rewind(task, None)
 
     def _release(self, partitions: list[int], why: Literal["revoked", "lost"]) -> None:
         """Close the tasks of partitions that have left this thread."""

@@ -111,6 +111,9 @@ class Restorer:
         self._open_table = open_table
         self._progress = progress
         self._is_copy = is_copy
+        self._compares = (
+            is_copy and sow is not None and open_table is None
+        )  # With a table the plug-in compares with it.
         self._decides = positions is not None
         self._positions = positions or InputPositions("", source.rpartition(".")[0], source)
         if positions is None or mark is None:
@@ -125,7 +128,7 @@ class Restorer:
             sow=sow,
             mark=mark,
             table=open_table is not None,
-            is_copy=is_copy and sow is not None and open_table is None,  # With a table the plug-in compares with that.
+            is_copy=self._compares,
         )
         self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
         self._jobs: dict[int, RestoreJob] = {}
@@ -163,6 +166,17 @@ class Restorer:
         return {
             partition: self._awaited(job) for partition, job in self._jobs.items() if self._stalls.is_slow(partition)
         }
+
+    def lacks_deletes(self, task: Task) -> bool:
+        """Return whether a running task reads a copy's input so late that deletes may be gone from it.
+
+        It is to be restored again: its state is then compared with the keys of the input.
+        """
+        if not self._compares:
+            return False
+        horizon_ms = self._ranges.horizons_ms.get(self._source, math.inf)
+        # Deletes from before it began were found by the comparison then.
+        return time.time() * 1000 - task.stream_time_ms > horizon_ms and task.running_s * 1000 > horizon_ms
 
     def advance(self, timeout_s: float) -> list[tuple[Task, int]]:
         """Restore one batch; returns the tasks that are ready, each with its input offset.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -103,6 +104,25 @@ def test_the_records_behind_are_read_again_after_the_work(kafka: dict[str, str])
     for value in inputs:
         expected += [*PIECES, WAIT] if value == WAIT else [value]
     assert [value for _, value in sent] == expected
+    turned.close()
+
+
+def test_a_task_that_reads_too_late_is_restored_again(kafka: dict[str, str]) -> None:
+    """A task goes through the restore, where its state is compared with the input, and reads on."""
+    turned = TurnedThread(kafka, Pausing, Settings())
+    thread = turned.thread
+    thread._restorer._ranges.horizons_ms["orders.sow"] = math.inf  # This broker has no settings of topics.
+    producer = Producer(kafka)
+    thread._consumer.begin(0, 0)
+    until(lambda: turned.turn(1) and turned.task.next_offset == 1, "the first record", pause_s=0)
+    former = turned.task.processor
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(thread._restorer, "lacks_deletes", lambda task: task.processor is former)
+        until(lambda: turned.turn(1) and turned.task.processor is not former, "the restore", pause_s=0)
+    producer.produce("orders.publish", b"next", b"7", 0)
+    assert producer.flush(60) == 0
+    until(lambda: turned.turn(1) and turned.task.next_offset == 2, "the next record", pause_s=0)
+    thread._commit()
     turned.close()
 
 
