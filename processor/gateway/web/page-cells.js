@@ -6,6 +6,7 @@ const INSTANT = /^(\d{4}-\d\d-\d\dT\d\d:\d\d)(:\d\d)?([.,]\d+)?(Z|[+-]\d\d(?::?\
 const TYPED_TIME = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d)(:\d\d)?([.,]\d+)?)? ?(Z|[+-]\d\d(?::?\d\d)?)?$/i;
 const PLAIN_NUMBER = /^(-?)(\d+)(\.\d+)?$/;
 const GROUPED_NUMBER = /^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$/;
+const FORMULA = /^(?:[=@\t\r]|[-+].*[^-+\d.,:()/ ])/s; // A spreadsheet would compute such a text; of digits alone it is a number.
 const FIGURE_SPACE = '\u2007'; // As wide as a digit.
 const POINT_SPACE = '\u2008'; // As wide as a decimal point.
 const LOCAL_MINUTE = new Intl.DateTimeFormat('sv', { dateStyle: 'short', timeStyle: 'short' }); // As ISO 8601 has it.
@@ -68,7 +69,8 @@ export function formatted(value, { isName = false, decimals = 0 } = {}) {
   const [, sign, whole, fraction = ''] = number;
   const missing = Math.max(0, Math.min(decimals, DECIMALS_MAX) - Math.max(0, fraction.length - 1));
   const room = (fraction || !missing ? '' : POINT_SPACE) + FIGURE_SPACE.repeat(missing);
-  return `${sign}${whole.replace(/\B(?=(\d{3})+$)/g, ',')}${fraction}${room}`;
+  const first = whole.length % 3 || 3;
+  return `${sign}${[whole.slice(0, first), ...whole.slice(first).match(/\d{3}/g) ?? []].join()}${fraction}${room}`;
 }
 
 function localTime(text) {
@@ -97,12 +99,13 @@ export function typed(text, held) {
   throw new SowstreamError('bad_request', `The field holds ${kind === 'array' ? 'an' : 'a'} ${kind}, and ${text || 'nothing'} is none.${hint}`);
 }
 
-function csvCell(value) {
-  const text = shownText(value);
+/** A cell of CSV. A text that a spreadsheet takes for a formula begins with an apostrophe: it came from a publisher. */
+export function csvCell(value) {
+  const text = typeof value === 'string' && FORMULA.test(value) ? `'${value}` : shownText(value);
   return /[",\r\n]/.test(text) || text !== text.trim() ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Save the records that match as CSV: in the order and the columns of the grid, with values as they are in the topic. */
+/** Save the records that match as CSV: in the order and the columns of the grid, with values as they are in the topic, formulas apart. */
 export async function saveCsv(window, topic, paths) {
   const [total, most] = [window.total ?? 0, CSV_ROWS_MAX].map((number) => number.toLocaleString('en'));
   if (window.total > CSV_ROWS_MAX) throw new SowstreamError('too_many', `${total} records match, and a CSV has at most ${most}: narrow the filter, or use "sowstream sow".`);

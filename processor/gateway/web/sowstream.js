@@ -72,7 +72,9 @@ function decimal(text) {
   const [all, minus, whole, part = '', power = 0] = /^(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:e([-+]?\d+))?$/i.exec(text) || [];
   if (all === undefined) return undefined;
   const long = (whole + part).replace(/^0+/, '');
-  const digits = long.replace(/0+$/, '');
+  let end = long.length;
+  while (long[end - 1] === '0') end -= 1; // The expression /0+$/ would look at each run of zeros again from each of them.
+  const digits = long.slice(0, end);
   if (!digits) return { sign: 0, digits, power: 0 };
   return { sign: minus ? -1 : 1, digits, power: Number(power) - part.length + long.length - digits.length };
 }

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { formatted, instantOf, moveOf, typed } from '../../../processor/gateway/web/page-cells.js';
+import { csvCell, formatted, instantOf, moveOf, typed } from '../../../processor/gateway/web/page-cells.js';
 import { deskLink, readDesk, readLink, writeLink } from '../../../processor/gateway/web/page-link.js';
 import { both, columnFilter, forgetSample, groupFilter, groupOptions, hintOf, searchFilter } from '../../../processor/gateway/web/page-queries.js';
 import { Edits } from '../../../processor/gateway/web/page-record.js';
 import { LiveWindow } from '../../../processor/gateway/web/page-window.js';
-import { connect, parse } from '../../../processor/gateway/web/sowstream.js';
+import { connect, Decimal, parse } from '../../../processor/gateway/web/sowstream.js';
 
 const url = process.env.GATEWAY_URL;
 const open = () => connect({ url, backoffMin: 10, backoffMax: 50 });
@@ -114,6 +114,20 @@ test('values are shown by kind, and keep each digit', () => {
   const at = formatted('2026-11-27T09:22:46.873123456+00:00');
   assert.match(at, /^2026-11-2[678] \d\d:\d\d:46\.873123456$/);
   assert.equal(formatted('2026-11-27'), '2026-11-27');
+});
+
+test('a number of any length is shown in a moment', () => {
+  const began = performance.now();
+  assert.equal(formatted(parse('1'.repeat(99999))), Array(33333).fill('111').join());
+  assert.ok(performance.now() - began < 2000);
+});
+
+test('no text is a formula in the CSV, and all else is as it is', () => {
+  for (const text of ['=1+1', '@SUM(A1)', "-2+cmd|' /C calc'!A0", '+A1', '\t=1', '-n/a']) assert.equal(csvCell(text).replace(/^"/, ''), `'${text}`);
+  assert.equal(csvCell('=HYPERLINK("http://x")'), `"'=HYPERLINK(""http://x"")"`);
+  for (const text of ['-5.25', '+49 30 1234-5', '-', '', 'a=b', "'=1"]) assert.equal(csvCell(text), text);
+  assert.deepEqual([-5, new Decimal('-1E+400'), -(2n ** 60n), null, true].map(csvCell), ['-5', '-1E+400', '-1152921504606846976', '', 'true']);
+  assert.equal(csvCell(['=1']), '"[""=1""]"');
 });
 
 test('a typed time is local unless it has a zone, and keeps each digit', () => {

@@ -37,6 +37,15 @@ test('random numbers keep their value, and are numbers where JavaScript holds th
   }
 });
 
+test('a long row of digits is read in a moment, as a number and within a text', () => {
+  const began = performance.now();
+  for (const literal of [`1.${'0'.repeat(60000)}1`, `1.${'0'.repeat(60000)}`, '9'.repeat(60000)]) {
+    assert.equal(parse(`{"note":"${literal}"}`).note, literal);
+    assert.equal(new Decimal(stringify(parse(literal))).compare(literal), 0);
+  }
+  assert.ok(performance.now() - began < 5000);
+});
+
 test('a Decimal prints, compares and counts', () => {
   const price = new Decimal('12345678901234567890.12');
   assert.equal(`${price}`, '12345678901234567890.12');
