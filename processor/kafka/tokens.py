@@ -149,9 +149,8 @@ def _fetch(kafka: Mapping[str, str]) -> Token:
     if scope := kafka.get("sasl.oauthbearer.scope"):
         form["scope"] = scope
     credentials = base64.b64encode(f"{urllib.parse.quote(client)}:{urllib.parse.quote(secret)}".encode()).decode()
-    request = urllib.request.Request(  # noqa: S310 - the user's own setting
-        url, urllib.parse.urlencode(form).encode(), {"Authorization": f"Basic {credentials}"}
-    )
+    request = urllib.request.Request(url, urllib.parse.urlencode(form).encode())  # noqa: S310 - the user's own setting
+    request.add_unredirected_header("Authorization", f"Basic {credentials}")  # The secret is for this address alone.
     doing = f"fetching a token from {url}"
     context = None
     if url.lower().startswith("https:"):

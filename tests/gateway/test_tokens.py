@@ -11,7 +11,10 @@ import yaml
 from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed
 
+from processor.client.gateway.gateway_http import GatewayAddress, GatewayHttp, LinkTimes
+from processor.client.gateway.link import GatewayLink
 from processor.config.gateway import JwtConfig
+from processor.errors import BrokerUnavailable
 from processor.gateway.access.identity import (
     FRESH_S,
     KEPT_S,
@@ -40,10 +43,19 @@ class Issuer:
         self.hangs = threading.Event()
         self.hangs.set()
         self.asked = 0
+        self.redirect = ""
         issuer = self
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_GET(self):
+                if not self.path.startswith("/keys"):
+                    self.send_response(302)
+                    self.send_header("Location", issuer.redirect)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
                 issuer.asked += 1
                 issuer.hangs.wait(60)
                 body = json.dumps({"keys": issuer.keys}).encode()
@@ -187,6 +199,21 @@ def test_not_now_is_told_apart_from_no(issuer, world):
     assert closed_with(issuer.token()) == ("unavailable", 4503)
     assert closed_with("x") == ("logon_failed", 4401)
     assert world.gateway.get("/v1/topics", {"Authorization": "Bearer x"})[0] == 401
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_a_python_client_follows_no_redirect_with_its_token(issuer, host):
+    """A client whose gateway's address redirects sends nothing to the other one, and its error has that address."""
+    address, times = issuer.url.removesuffix("/keys"), LinkTimes(open_s=60.0, first_s=0.0)
+    calls = {
+        "http": GatewayHttp(GatewayAddress(address), "SECRET", times).topics,
+        "ws": GatewayLink(address, "SECRET", "py", times).open,
+    }
+    for scheme, call in calls.items():
+        issuer.redirect = f"{scheme}://{host}:{issuer.server.server_port}/keys"
+        with pytest.raises(BrokerUnavailable, match=f"redirects to '{issuer.redirect}'"):
+            call()
+    assert issuer.asked == 0
 
 
 def test_a_renewal_that_cannot_be_verified_now_leaves_the_session(issuer, world):

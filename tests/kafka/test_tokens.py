@@ -90,6 +90,14 @@ def test_a_wrong_secret_is_an_error_of_the_settings(endpoint: TokenEndpoint) -> 
     assert "hunter2" not in str(raised.value)
 
 
+def test_a_redirect_of_the_endpoint_does_not_have_the_secret(endpoint: TokenEndpoint) -> None:
+    """A client follows the redirect of a token endpoint without the secret, which is for the endpoint alone."""
+    endpoint.redirect = endpoint.url.replace("127.0.0.1", "localhost")
+    with pytest.raises(ConfigurationError, match="401"):
+        token_source(oidc(endpoint))()
+    assert endpoint.authorizations == [""]
+
+
 def test_an_endpoint_that_is_away_may_come_back(endpoint: TokenEndpoint) -> None:
     """A failing endpoint, and a port without one, are errors that pass; the next call asks again."""
     source = token_source(oidc(endpoint))

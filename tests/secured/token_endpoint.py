@@ -38,6 +38,10 @@ class TokenEndpoint:
         """The number of requests that failed while it was so."""
         self.is_refusing = False
         """True: the endpoint fails, as one whose database is away."""
+        self.redirect: str | None = None
+        """An address to which a request for a token is redirected."""
+        self.authorizations: list[str] = []
+        """The header `Authorization` of each request behind a redirect; it was sent to another address."""
         self._key = RSAKey.generate_key(2048, {"kid": "1", "alg": "RS256", "use": "sig"})
         self.keys_file = folder / "keys.json"
         self.keys_file.write_text(json.dumps({"keys": [self._key.as_dict(private=False)]}))
@@ -48,11 +52,23 @@ class TokenEndpoint:
 
             def do_POST(self) -> None:
                 """Issue a token, or refuse."""
+                if endpoint.redirect is not None:
+                    self._answer(302, {}, Location=endpoint.redirect)
+                    return
                 body = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
                 status, answer = endpoint._answer(self.headers.get("Authorization", ""), body)
+                self._answer(status, answer)
+
+            def do_GET(self) -> None:
+                """Refuse a redirected request."""
+                endpoint.authorizations.append(self.headers.get("Authorization", ""))
+                self._answer(401, {"error": "invalid_client"})
+
+            def _answer(self, status: int, answer: dict[str, object], **headers: str) -> None:
                 data = json.dumps(answer).encode()
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
+                for name, value in {"Content-Type": "application/json", **headers}.items():
+                    self.send_header(name, value)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit, urlunsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from processor.client.gateway.answers import Tokens
 from processor.codec import exact
@@ -19,9 +19,29 @@ if TYPE_CHECKING:
     from processor.client.gateway.answers import Token
     from processor.record import Value
 
-REFUSED_STATUS: Final = (401, 403)
+_REFUSED_STATUS: Final = (401, 403)
 """The statuses of a client that may not do what it asks for."""
+_REDIRECTS: Final = range(300, 400)
 _NOT_FOUND: Final = 404
+
+
+def refusal(address: str, status: int, location: str | None) -> Stop:
+    """The error of a gateway that refuses a request.
+
+    A redirect is one, too. The client does not follow it, as the other address would have its token.
+
+    Args:
+        address: the gateway's.
+        status: the status of its answer.
+        location: the header `Location` of its answer.
+    """
+    if status in _REDIRECTS and location is not None:
+        return BrokerUnavailable(
+            f"the gateway at {address} redirects to {location!r:.200}, and no token is sent there: connect to that "
+            "address if it is the gateway's, or look which proxy answers"
+        )
+    kind = Stop if status in _REFUSED_STATUS else BrokerUnavailable
+    return kind(f"the gateway at {address} refused the request with status {status}")
 
 
 class LinkTimes(NamedTuple):
@@ -66,6 +86,11 @@ class GatewayAddress:
         secure = "s" if self._parts.scheme in ("https", "wss") else ""
         query = "&".join(filter(None, (self._parts.query, query)))
         return urlunsplit((scheme + secure, self._parts.netloc, self._parts.path + path, query, ""))
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        """Follow none: it becomes an HTTPError."""
 
 
 class GatewayHttp:
@@ -117,13 +142,12 @@ class GatewayHttp:
         token = self._tokens.current()
         request = Request(address, headers={} if token is None else {"Authorization": f"Bearer {token}"})  # noqa: S310
         try:
-            with urlopen(request, timeout=self._times.open_s) as answer:  # noqa: S310 - The scheme was checked.
+            with build_opener(_NoRedirects).open(request, timeout=self._times.open_s) as answer:
                 return exact.read(answer.read())
         except HTTPError as error:
             with error:
                 if error.code == _NOT_FOUND:
                     return None
-                refusal = Stop if error.code in REFUSED_STATUS else BrokerUnavailable
-                raise refusal(f"the gateway at {address} refused the request with status {error.code}") from None
+                raise refusal(address, error.code, error.headers.get("Location")) from None
         except (OSError, ValueError) as error:
             raise BrokerUnavailable(f"the gateway at {address} does not answer: {error}") from None

@@ -15,7 +15,7 @@ from websockets.protocol import State
 from websockets.sync.client import ClientConnection, connect
 
 from processor.client.gateway.answers import LATER, Token, Tokens, in_background
-from processor.client.gateway.gateway_http import REFUSED_STATUS, GatewayAddress, LinkTimes
+from processor.client.gateway.gateway_http import GatewayAddress, LinkTimes, refusal
 from processor.codec import exact
 from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, SowstreamError, Stop
@@ -34,6 +34,28 @@ _QUIET.setLevel(logging.CRITICAL)
 _MESSAGE_BYTES: Final = 1024 * 1024
 """Largest request of a gateway that does not say its own limit."""
 _CODEC: Final = JsonCodec()
+
+
+class _Refused(Exception):
+    """The gateway answered with another status."""
+
+    def __init__(self, status: int, location: str | None) -> None:
+        super().__init__()
+        self.status: Final = status
+        self.location: Final = location
+        """The header `Location`."""
+
+
+class _Connection(ClientConnection):
+    """A connection to one address: the library would follow a redirect, and the token would be sent there."""
+
+    def handshake(self, *arguments: Any, **settings: Any) -> None:
+        """Connect. Raises `_Refused` in place of the error with which the library follows redirects."""
+        try:
+            super().handshake(*arguments, **settings)
+        except InvalidStatus as error:
+            answer = error.response
+            raise _Refused(answer.status_code, answer.headers.get("Location")) from None
 
 
 class GatewayLink:
@@ -223,13 +245,12 @@ class GatewayLink:
                 ping_interval=times.silence_s,
                 ping_timeout=times.silence_s,
                 logger=_QUIET,
+                create_connection=_Connection,
                 close_timeout=min(_CLOSE_TIMEOUT_S, times.open_s),
             )
             socket = connecting.__enter__()
-        except InvalidStatus as error:
-            status = error.response.status_code
-            kind = Stop if status in REFUSED_STATUS else BrokerUnavailable
-            raise kind(f"the gateway at {self._address} refused the connection with status {status}") from None
+        except _Refused as error:
+            raise refusal(self._address, error.status, error.location) from None
         except (OSError, EOFError, WebSocketException) as error:
             raise BrokerUnavailable(f"the gateway at {self._address} does not answer: {error}") from None
         try:
