@@ -18,7 +18,7 @@ from processor.errors import ConfigurationError
 from processor.filter import compile_filter
 from processor.gateway.access.allowances import Allowance, Allowances
 from processor.gateway.access.entitlements import NO_RIGHTS, Entitlements, Rights
-from processor.gateway.access.identity import ANONYMOUS, AccessDenied, Authenticator, Identity
+from processor.gateway.access.identity import ANONYMOUS, AccessDenied, Authenticator, Identity, KeyNotFetched
 from processor.gateway.commands.publishing import Publishing
 from processor.gateway.commands.turns import BoundedExecutor
 from processor.gateway.feeds.bookmark_text import places_text
@@ -42,7 +42,7 @@ READY_TIMEOUT_S: Final = 30.0
 COMMENT_INTERVAL_S: Final = 15.0
 """Longest silence on Server-Sent Events: a comment follows, for proxies that cut quiet connections."""
 _VERIFYING_THREADS: Final = 8
-"""Tokens that are verified at the same time: those that wait for the issuer's keys, too."""
+"""Tokens that are verified at the same time, and further ones that wait for their keys: others do not wait for those."""
 _VERIFYING_WAITING: Final = 1_000
 """Tokens that wait for one of these threads."""
 _COMPILING_WAITING: Final = 200
@@ -120,6 +120,7 @@ class Gateway:
         self.unidentified = 0
         """Open WebSockets without an identity."""
         self._verifying = BoundedExecutor("verifications", threads=_VERIFYING_THREADS, waiting_max=_VERIFYING_WAITING)
+        self._fetching = BoundedExecutor("new keys", threads=_VERIFYING_THREADS, waiting_max=_VERIFYING_WAITING)
         self._compiling = BoundedExecutor("compilations", threads=1, waiting_max=_COMPILING_WAITING, needs_caller=True)
         self.slices = Slices()
         """Gives turns to the work of queries."""
@@ -157,7 +158,10 @@ class Gateway:
         """
         if not self.authenticator.is_required:
             return ANONYMOUS
-        identity = await self._verifying.run(self.authenticator.verify, token)
+        try:
+            identity = await self._verifying.run(self.authenticator.verify, token, may_wait=False)
+        except KeyNotFetched:
+            identity = await self._fetching.run(self.authenticator.verify, token)
         if self.entitlements.is_revoked(identity):
             raise AccessDenied("the token was revoked")
         return identity
@@ -196,6 +200,7 @@ class Gateway:
         for session in list(self.sessions):
             session.close(1012, "the gateway is restarting")
         self._verifying.close()
+        self._fetching.close()
         self._compiling.close()
         await asyncio.to_thread(self.publishing.close)
         for feed in self.feeds.values():

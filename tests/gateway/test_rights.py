@@ -277,6 +277,7 @@ def test_a_valid_token_proves_user_roles_and_expiry(verifier):
         lambda file: jwt.encode(claims(), signing_key("another"), algorithm="RS256"),
         lambda file: jwt.encode(claims(), None, algorithm="none"),
         lambda file: jwt.encode(claims(exp=time.time() - 11), signing_key("ours"), algorithm="RS256"),
+        lambda file: jwt.encode(claims(exp=10**400), signing_key("ours"), algorithm="RS256"),
         lambda file: jwt.encode(claims(exp=None), signing_key("ours"), algorithm="RS256"),
         lambda file: jwt.encode(claims(aud="other"), signing_key("ours"), algorithm="RS256"),
         lambda file: jwt.encode(claims(aud=None), signing_key("ours"), algorithm="RS256"),

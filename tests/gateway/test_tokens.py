@@ -21,12 +21,14 @@ from processor.gateway.access.identity import (
     PAUSE_S,
     AccessDenied,
     IssuerKeys,
+    KeyNotFetched,
     KeysUnavailable,
     UnknownKey,
     _JwtVerifier,
 )
 from tests.certificates import signing_key
 from tests.gateway.memory import MemoryWorld
+from tests.waiting import until
 
 
 def public(key, kid):
@@ -181,6 +183,25 @@ def test_unknown_keys_do_not_ask_the_issuer_each_time(issuer):
     assert issuer.asked == 1
 
 
+def test_a_fetch_that_fails_late_is_followed_by_a_pause(issuer):
+    """The pause begins with the end of a fetch: a token whose key is unknown does not wait for an issuer that hangs."""
+    now_s = [0.0]
+    keys = IssuerKeys(issuer.url, clock_s=lambda: now_s[0])
+    issuer.hangs.clear()
+    issuer.is_away = True
+    with pytest.raises(KeyNotFetched):
+        keys.find("k1", may_wait=False)
+    now_s[0] += PAUSE_S
+    issuer.hangs.set()
+    for _ in range(2):
+        with pytest.raises(KeysUnavailable):
+            keys.find("k1")
+    assert issuer.asked == 1
+    issuer.is_away = False
+    now_s[0] += PAUSE_S
+    keys.find("k1")
+
+
 def test_not_now_is_told_apart_from_no(issuer, world):
     """A token that cannot be verified now gets 503 and closes with 4503, a wrong one 401 and 4401."""
 
@@ -226,7 +247,7 @@ def test_a_renewal_that_cannot_be_verified_now_leaves_the_session(issuer, world)
 
 
 def test_a_hanging_issuer_holds_up_nothing_else(issuer, world):
-    """While verifications hang, health pages and sessions answer, and known keys verify tokens."""
+    """While verifications wait for a new key, health pages and sessions answer, and known keys verify tokens."""
     client = world.connect(issuer.token())
     issuer.hangs.clear()
     unknown = {"Authorization": f"Bearer {issuer.token('another', 'k2')}"}
@@ -235,9 +256,13 @@ def test_a_hanging_issuer_holds_up_nothing_else(issuer, world):
         threading.Thread(target=lambda: statuses.append(world.gateway.get("/v1/topics", unknown)[0])) for _ in range(40)
     ]
     verifier = world.gateway.gateway.authenticator._jwt
-    verifier._keys._asked_s = None  # The issuer may be asked again at once.
+    verifier._keys._fetched_s = None  # The issuer may be asked again at once.
+    verifier._keys._client.timeout = 60
     for one in hanging:
         one.start()
+    until(lambda: issuer.asked == 2)
+    assert world.gateway.get("/v1/topics", {"Authorization": f"Bearer {issuer.token()}"})[0] == 200
+    assert not statuses
     assert world.gateway.get("/livez")[0] == 200
     assert client.ask("publish", topic="orders", data={"id": 1}, ack="persisted")["status"] == "success"
     issuer.hangs.set()

@@ -73,7 +73,7 @@ FRESH_S: Final = 300.0
 KEPT_S: Final = 86_400.0
 """Keys are used so long after the last answer of the issuer: a key that it has withdrawn meanwhile must end."""
 PAUSE_S: Final = 5.0
-"""Least time between two fetches: tokens with names of unknown keys ask for no more."""
+"""Time between the end of a fetch and the next one: tokens with names of unknown keys ask for no more."""
 
 
 class KeysUnavailable(Exception):
@@ -82,6 +82,10 @@ class KeysUnavailable(Exception):
 
 class UnknownKey(Exception):
     """The issuer has no such key."""
+
+
+class KeyNotFetched(Exception):
+    """The issuer is to be asked for a key, by a caller that may wait for it."""
 
 
 class IssuerKeys:
@@ -95,16 +99,17 @@ class IssuerKeys:
         self._changed = threading.Condition()
         self._keys: dict[str | None, Any] = {}
         self._answered_s: float | None = None
-        self._asked_s: float | None = None
+        self._fetched_s: float | None = None
         self._is_fetching = False
         self._is_failing = False
 
-    def find(self, name: str | None) -> Any:
+    def find(self, name: str | None, *, may_wait: bool = True) -> Any:
         """The key of a name. Waits for the issuer only if the name is not known.
 
         Raises:
             UnknownKey: the issuer has none.
             KeysUnavailable: the issuer does not answer.
+            KeyNotFetched: the caller would have to wait, and may not.
         """
         with self._changed:
             now_s = self._clock_s()
@@ -115,6 +120,8 @@ class IssuerKeys:
                     self._begin_fetch(now_s)
                 return key
             asks = self._begin_fetch(now_s)
+            if asks and not may_wait:
+                raise KeyNotFetched
             if asks:
                 self._changed.wait_for(lambda: not self._is_fetching, timeout=FETCH_TIMEOUT_S * 2)
             if (key := self._keys.get(name)) is not None:
@@ -124,9 +131,9 @@ class IssuerKeys:
             raise UnknownKey
 
     def _begin_fetch(self, now_s: float) -> bool:
-        """Begin a fetch unless one was begun just now; returns whether one runs."""
-        if not self._is_fetching and (self._asked_s is None or now_s - self._asked_s >= PAUSE_S):
-            self._is_fetching, self._asked_s = True, now_s
+        """Begin a fetch unless one has ended just now; returns whether one runs."""
+        if not self._is_fetching and (self._fetched_s is None or now_s - self._fetched_s >= PAUSE_S):
+            self._is_fetching = True
             threading.Thread(target=self._fetch, name="issuer-keys", daemon=True).start()
         return self._is_fetching
 
@@ -138,9 +145,10 @@ class IssuerKeys:
             log.warning("the keys of the issuer cannot be fetched; known ones go on", error=type(error).__name__)
         with self._changed:
             self._is_fetching, self._is_failing = False, keys is None
+            self._fetched_s = now_s = self._clock_s()
             if keys is not None:
-                self._keys, self._answered_s = keys, self._clock_s()
-            elif self._answered_s is not None and self._clock_s() - self._answered_s >= KEPT_S:
+                self._keys, self._answered_s = keys, now_s
+            elif self._answered_s is not None and now_s - self._answered_s >= KEPT_S:
                 self._keys = {}
             self._changed.notify_all()
 
@@ -210,12 +218,13 @@ class Authenticator:
         if self._tokens is not None:
             self._tokens.load()
 
-    def verify(self, token: str | None) -> Identity:
+    def verify(self, token: str | None, *, may_wait: bool = True) -> Identity:
         """The identity that a token proves.
 
         Raises:
             AccessDenied: it proves none.
             BadRequest: `unavailable`: nothing can be said about it now.
+            KeyNotFetched: the issuer is to be asked for its key, for which the caller may not wait.
         """
         if self._auth is None:
             return ANONYMOUS
@@ -227,7 +236,7 @@ class Authenticator:
             return identity
         if self._jwt is None:
             raise AccessDenied("the token is not valid")
-        return self._jwt.verify(token)
+        return self._jwt.verify(token, may_wait=may_wait)
 
     def is_revoked(self, identity: Identity) -> bool:
         """Return whether a token of the file, which was valid, is not there any more."""
@@ -248,21 +257,25 @@ class _JwtVerifier:
             except OSError as error:
                 raise ConfigurationError(f"gateway.auth.jwt.public_key_file: {error}") from None
 
-    def verify(self, token: str) -> Identity:
-        settings = self._settings
+    def verify(self, token: str, *, may_wait: bool = True) -> Identity:
+        settings, keys = self._settings, self._keys
         try:
+            key = self._key
+            if keys is not None:
+                key = keys.find(jwt.get_unverified_header(token).get("kid"), may_wait=may_wait)
             claims = jwt.decode(
                 token,
-                self._key if self._keys is None else self._keys.find(jwt.get_unverified_header(token).get("kid")),
+                key,
                 algorithms=list(settings.algorithms),
                 audience=settings.audience,
                 issuer=settings.issuer,
                 leeway=settings.leeway_s,
                 options={"require": ["exp", "iss", "aud"]},
             )
+            ends_s = float(claims["exp"]) + settings.leeway_s
         except KeysUnavailable:
             raise BadRequest("unavailable", "the issuer's keys cannot be fetched now; try again later") from None
-        except (jwt.PyJWTError, UnknownKey, ValueError, TypeError) as error:
+        except (jwt.PyJWTError, UnknownKey, ValueError, TypeError, OverflowError) as error:
             # The type alone: a message may quote the token.
             raise AccessDenied(f"the token is not valid ({type(error).__name__})") from None
         user, roles = self._claim(claims, settings.user_claim), self._claim(claims, settings.roles_claim)
@@ -270,7 +283,6 @@ class _JwtVerifier:
         if type(user) is not str or type(roles) is not list or not all(type(role) is str for role in roles):
             raise AccessDenied("the token's claims of the user or the roles are no texts")
         token_id = claims.get("jti")
-        ends_s = float(claims["exp"]) + settings.leeway_s
         return Identity(user, tuple(roles), ends_s, token_id if type(token_id) is str else None)
 
     def _claim(self, claims: dict[str, Any], name: str) -> Value:
