@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -42,7 +42,7 @@ READY_TIMEOUT_S: Final = 30.0
 COMMENT_INTERVAL_S: Final = 15.0
 """Longest silence on Server-Sent Events: a comment follows, for proxies that cut quiet connections."""
 _VERIFYING_THREADS: Final = 8
-"""Tokens that are verified at the same time, and further ones that wait for their keys: others do not wait for those."""
+"""Tokens that are verified at a time; and further ones, with threads of their own, that wait for their keys."""
 _VERIFYING_WAITING: Final = 1_000
 """Tokens that wait for one of these threads."""
 _COMPILING_WAITING: Final = 200
@@ -89,12 +89,15 @@ class Gateway:
         self.comment_interval_s = COMMENT_INTERVAL_S
         """Longest silence on Server-Sent Events."""
         names = served_topics(config)
-        auth = self.settings.auth
-        tokens = auth.tokens_file if isinstance(auth, AuthConfig) else None
-        # Before they are read: what changes meanwhile is read again.
-        self._stamps = {"tokens": _stamp(tokens), "entitlements": _stamp(self.settings.entitlements)}
-        self._file_errors: dict[str, str] = {}
-        self.authenticator: Final = Authenticator(auth if isinstance(auth, AuthConfig) else None)
+        auth = self.settings.auth if isinstance(self.settings.auth, AuthConfig) else None
+        tokens = None if auth is None else auth.tokens_file
+        key = None if auth is None or auth.jwt is None else auth.jwt.public_key_file
+        # Before they are read: what changes meanwhile is read again. On a thread: a file may be large.
+        self._files: list[_Files] = []
+        self.watch("tokens", tokens, load=lambda: asyncio.to_thread(self.authenticator.read_tokens))
+        self.watch("public key", key, load=lambda: asyncio.to_thread(self.authenticator.read_key))
+        self.watch("entitlements", self.settings.entitlements, load=lambda: asyncio.to_thread(self.entitlements.load))
+        self.authenticator: Final = Authenticator(auth)
         """Verifies tokens."""
         self.entitlements: Final = Entitlements(
             self.settings.entitlements,
@@ -175,6 +178,16 @@ class Gateway:
         if entry is None or entry[0] is not bookmark.low:
             entry = self._places[name] = (bookmark.low, places_text(feed.topic_id, bookmark))
         return entry[1]
+
+    def watch(self, name: str, *paths: Path | None, load: Callable[[], Awaitable[None]]) -> None:
+        """Read files again when one of them has changed.
+
+        Args:
+            name: their name in the log.
+            paths: the files; None: there is none.
+            load: reads them; where it fails, they stay as they were.
+        """
+        self._files.append(_Files(name, [path for path in paths if path is not None], load))
 
     def count_resume(self, outcome: str) -> None:
         """Count a request to resume."""
@@ -332,46 +345,17 @@ class Gateway:
                 until_s = loop.time() + _FLUSH_S
 
     async def _watch_files(self) -> None:
-        """Apply changes of the files of tokens and entitlements, and the expiry of tokens, within a second."""
+        """Apply changes of the watched files, such as the entitlements, and the expiry of tokens, within a second."""
         while True:
             await asyncio.sleep(_RELOAD_S)
             # Each by itself: a token must be revocable while the other file is broken.
-            is_changed = [await self._read_changed(*file) for file in self._files()]
+            is_changed = [await files.read_changed() for files in self._files]
             if any(is_changed):
                 await self.apply_rights()
             elif self.authenticator.is_required:
                 for session in list(self.sessions):
                     if session.identity is not None and session.identity.is_expired:
                         session.expire()
-
-    def _files(self) -> tuple[tuple[str, Path | None, Callable[[], None]], ...]:
-        return (
-            ("tokens", self.authenticator.file, self.authenticator.reload),
-            ("entitlements", self.entitlements.path, self.entitlements.load),
-        )
-
-    async def _read_changed(self, name: str, path: Path | None, load: Callable[[], None]) -> bool:
-        """Read a file again if it has changed; return whether its rights count now.
-
-        One that cannot be used is tried again, as it may have been read while it was written, and logged once.
-        """
-        stamp = _stamp(path)
-        if stamp == self._stamps[name]:
-            self._file_errors.pop(name, None)
-            return False
-        try:
-            await asyncio.to_thread(load)  # A file may be large, and is replaced in one step.
-        except Exception as error:  # noqa: BLE001 - Whatever it is, the other file goes on.
-            # Of an error that nobody foresaw the type alone: its text may have a token.
-            text = str(error) if isinstance(error, ConfigurationError) else f"{path}: {type(error).__name__}"
-            if self._file_errors.get(name) != text:
-                self._file_errors[name] = text
-                log.error("a changed file cannot be used; the rights stay as they are", error=text)
-            return False
-        self._stamps[name] = stamp
-        self._file_errors.pop(name, None)
-        log.info("a file of the gateway was read again", file=name)
-        return True
 
     async def _watch_clients(self) -> None:
         """Close clients that take nothing, log refusals, and send the bookmarks of quiet subscriptions."""
@@ -397,12 +381,45 @@ _Stamp: TypeAlias = tuple[int, int, int] | None
 """When a file was written, nanoseconds since the epoch, its size in bytes, and its inode; None: there is none."""
 
 
-def _stamp(path: Path | None) -> _Stamp:
+class _Files:
+    """Files that are read together, and read again when one of them has changed."""
+
+    def __init__(self, name: str, paths: list[Path], load: Callable[[], Awaitable[None]]) -> None:
+        self._name = name
+        self._paths = paths
+        self._load = load
+        self._stamps = [_stamp(path) for path in paths]
+        self._error: str | None = None
+
+    async def read_changed(self) -> bool:
+        """Read the files again if one has changed; return whether they count now.
+
+        Files that cannot be used are tried again, as they may have been read while they were written, and logged once.
+        """
+        stamps = [_stamp(path) for path in self._paths]
+        if stamps == self._stamps:
+            self._error = None
+            return False
+        try:
+            await self._load()
+        except Exception as error:  # noqa: BLE001 - Whatever it is, the other files go on.
+            # Of an error that nobody foresaw the type alone: its text may have a token.
+            text = str(error) if isinstance(error, ConfigurationError) else f"{self._name}: {type(error).__name__}"
+            if self._error != text:
+                self._error = text
+                log.error("a changed file cannot be used; the former one counts", error=text)
+            return False
+        self._stamps, self._error = stamps, None
+        log.info("a file of the gateway was read again", file=self._name)
+        return True
+
+
+def _stamp(path: Path) -> _Stamp:
     try:
-        status = None if path is None else path.stat()
+        status = path.stat()
     except (OSError, ValueError):  # ValueError: the path has a NUL.
         return None
-    return None if status is None else (status.st_mtime_ns, status.st_size, status.st_ino)
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _paced(call: Callable[[], _Parsed]) -> _Parsed:

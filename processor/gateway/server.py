@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import resource
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 import uvicorn
 
-from processor.errors import SowstreamError, Stop
+from processor.errors import ConfigurationError, SowstreamError, Stop
 from processor.gateway.application import REQUESTS_MAX, Application
 from processor.gateway.gateway import Gateway
 from processor.gateway.uvicorn_protocols import BURST_MAX, AbortableWebSocket, GuardedHttp, Handshake
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from processor.config import Config
+    from processor.config.gateway import TlsConfig
 
 log = structlog.stdlib.get_logger("sowstream.gateway")
 
@@ -170,6 +172,8 @@ async def serve(gateway: Gateway, listening: socket.socket, stop: asyncio.Event)
             ssl_keyfile=None if tls is None else str(tls.key),
         )
     )
+    if tls is not None:
+        gateway.watch("certificate", tls.certificate, tls.key, load=lambda: _read_certificate(server.config, tls))
     running = asyncio.create_task(_served(server, listening))
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -185,6 +189,22 @@ async def serve(gateway: Gateway, listening: socket.socket, stop: asyncio.Event)
         stopping.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await stopping
+
+
+async def _read_certificate(config: uvicorn.Config, tls: TlsConfig) -> None:
+    """Read the certificate and its key again, for connections to come.
+
+    Raises:
+        ConfigurationError: they cannot be used; the former ones count.
+    """
+    assert config.ssl is not None
+    pair = str(tls.certificate), str(tls.key), ""  # Without a password: nobody is asked for one now.
+    try:
+        # On a thread, and for itself: a file may be slow, and half of a pair would fail each handshake.
+        await asyncio.to_thread(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain, *pair)
+        config.ssl.load_cert_chain(*pair)  # On the event loop, which makes the handshakes.
+    except OSError as error:
+        raise ConfigurationError(f"gateway.tls: {tls.certificate}, {tls.key}: {error}") from None
 
 
 async def _served(server: uvicorn.Server, listening: socket.socket) -> None:

@@ -147,7 +147,7 @@ def test_a_query_ends_when_its_token_is_revoked(guarded):
     answer = connection.getresponse()
     answer.read(1_000)
     guarded.write(guarded.tokens, {"t-ann": {"user": "ann"}})
-    guarded.world.gateway.call(guarded.world.gateway.gateway.authenticator.reload)
+    guarded.world.gateway.call(guarded.world.gateway.gateway.authenticator.read_tokens)
     with pytest.raises(http.client.IncompleteRead) as ended:
         answer.read()
     assert len(ended.value.partial) < 3_000 * 2_000

@@ -25,7 +25,7 @@ def test_a_renewed_token_brings_its_roles_and_keeps_the_user(guarded):
     """A second logon with other roles acts on running subscriptions; the token of another user is refused."""
     tokens = {**TOKENS, "t-bob-2": {"user": "bob", "roles": []}}
     guarded.write(guarded.tokens, tokens)
-    guarded.world.gateway.call(guarded.world.gateway.gateway.authenticator.reload)
+    guarded.world.gateway.call(guarded.world.gateway.gateway.authenticator.read_tokens)
     client = guarded.world.connect("t-bob")
     sub = client.subscribe("sow_and_delta_subscribe", "orders", options={"oof": True})
     client.until(lambda: sub in client.ready)

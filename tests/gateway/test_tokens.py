@@ -1,6 +1,8 @@
-"""Tokens of an issuer: its clock and ours, claims by JSON Pointer, and keys that outlive its outage."""
+"""Tokens of an issuer: its clock and ours, claims by JSON Pointer, keys that outlive its outage; renewed files."""
 
+import contextlib
 import json
+import ssl
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,13 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import jwt
 import pytest
 import yaml
+from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
 
 from processor.client.gateway.gateway_http import GatewayAddress, GatewayHttp, LinkTimes
 from processor.client.gateway.link import GatewayLink
 from processor.config.gateway import JwtConfig
-from processor.errors import BrokerUnavailable
+from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.gateway.access.identity import (
     FRESH_S,
     KEPT_S,
@@ -26,9 +30,9 @@ from processor.gateway.access.identity import (
     UnknownKey,
     _JwtVerifier,
 )
-from tests.certificates import signing_key
+from tests.certificates import Authority, signing_key
 from tests.gateway.memory import MemoryWorld
-from tests.waiting import until
+from tests.waiting import PATIENCE_S, until
 
 
 def public(key, kid):
@@ -270,3 +274,78 @@ def test_a_hanging_issuer_holds_up_nothing_else(issuer, world):
         one.join()
     assert set(statuses) <= {401, 503}
     client.close()
+
+
+def pem(name):
+    """The public key of the signing key of this name."""
+    public = signing_key(name).public_key()
+    return public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def replace(path, content):
+    """Write a file in one step."""
+    new = path.with_suffix(".new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
+def test_a_renewed_public_key_counts_without_a_restart(issuer, tmp_path):
+    """A gateway reads a changed `public_key_file` again, and one that has no key leaves the former one."""
+    file, rights = tmp_path / "public.pem", tmp_path / "entitlements.yaml"
+    file.write_bytes(pem("ours"))
+    rights.write_text("{}")
+    auth = {"jwt": {"public_key_file": file, "issuer": "us", "audience": "gateway"}}
+    world = MemoryWorld(auth=auth, entitlements=rights)
+
+    def status(key):
+        bearer = {"Authorization": f"Bearer {issuer.token(key)}"}
+        return world.gateway.get("/v1/topics", bearer)[0]
+
+    try:
+        assert (status("ours"), status("another")) == (200, 401)
+        with capture_logs() as lines:
+            replace(file, b"-----BEGIN PUBLIC KEY-----")
+            until(lambda: [line for line in lines if "is no public key" in line.get("error", "")], lambda: lines)
+        assert status("ours") == 200
+        replace(file, pem("another"))
+        until(lambda: (status("ours"), status("another")) == (401, 200))
+    finally:
+        world.close()
+    file.write_bytes(b"x")
+    with pytest.raises(ConfigurationError, match="is no public key, PEM, of RS256, ES256, EdDSA"):
+        _JwtVerifier(JwtConfig(**auth["jwt"]))
+
+
+def test_a_renewed_certificate_counts_without_a_restart(tmp_path):
+    """New connections get a renewed certificate as soon as its key is there; those that are open go on."""
+    authority = Authority(tmp_path / "tls")
+    for name in ("first", "second"):
+        authority.issue(name, "IP:127.0.0.1")
+    certificate, key = tmp_path / "gateway.pem", tmp_path / "gateway.key"
+
+    def take(name):
+        return tuple((authority.folder / f"{name}.{kind}").read_bytes() for kind in ("pem", "key"))
+
+    certificate.write_bytes(take("first")[0])
+    key.write_bytes(take("first")[1])
+    world = MemoryWorld(wait=False, tls={"certificate": certificate, "key": key})
+
+    def served():
+        with contextlib.suppress(OSError):
+            return ssl.get_server_certificate(("127.0.0.1", world.gateway.port), timeout=PATIENCE_S)
+        return None
+
+    try:
+        until(lambda: served() == take("first")[0].decode())
+        context = ssl.create_default_context(cafile=str(authority.file))
+        with connect(f"wss://{world.gateway.address}/v1/ws", subprotocols=["sowstream.v1"], ssl=context) as socket:
+            with capture_logs() as lines:
+                replace(certificate, take("second")[0])
+                until(lambda: [line for line in lines if "key values mismatch" in line.get("error", "")], lambda: lines)
+            assert served() == take("first")[0].decode()
+            replace(key, take("second")[1])
+            until(lambda: served() == take("second")[0].decode())
+            socket.send('{"op": "ping", "id": "1"}')
+            assert json.loads(socket.recv(PATIENCE_S))["status"] == "success"
+    finally:
+        world.close()

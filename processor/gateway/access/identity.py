@@ -204,12 +204,7 @@ class Authenticator:
         """True if a client needs a token."""
         return self._auth is not None
 
-    @property
-    def file(self) -> Path | None:
-        """The tokens file."""
-        return None if self._tokens is None else self._tokens.path
-
-    def reload(self) -> None:
+    def read_tokens(self) -> None:
         """Read the tokens file again.
 
         Raises:
@@ -217,6 +212,15 @@ class Authenticator:
         """
         if self._tokens is not None:
             self._tokens.load()
+
+    def read_key(self) -> None:
+        """Read the issuer's public key again, if it is in a file.
+
+        Raises:
+            ConfigurationError: it cannot be used; the former one counts.
+        """
+        if self._jwt is not None:
+            self._jwt.read_key()
 
     def verify(self, token: str | None, *, may_wait: bool = True) -> Identity:
         """The identity that a token proves.
@@ -251,11 +255,21 @@ class _JwtVerifier:
         self._key: Any = None
         self._keys = None if settings.jwks_url is None else IssuerKeys(settings.jwks_url)
         self._missing: set[str] = set()  # Claims that a token lacked, and that were logged.
-        if settings.public_key_file is not None:
-            try:
-                self._key = settings.public_key_file.read_bytes()
-            except OSError as error:
-                raise ConfigurationError(f"gateway.auth.jwt.public_key_file: {error}") from None
+        self.read_key()
+
+    def read_key(self) -> None:
+        """Read the file with the key, if there is one. Raises a `ConfigurationError`."""
+        file = self._settings.public_key_file
+        if file is None:
+            return
+        try:
+            key = file.read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"gateway.auth.jwt.public_key_file: {error}") from None
+        if not any(_takes(name, key) for name in self._settings.algorithms):
+            kinds = ", ".join(self._settings.algorithms)
+            raise ConfigurationError(f"gateway.auth.jwt.public_key_file: {file} is no public key, PEM, of {kinds}")
+        self._key = key
 
     def verify(self, token: str, *, may_wait: bool = True) -> Identity:
         settings, keys = self._settings, self._keys
@@ -294,6 +308,15 @@ class _JwtVerifier:
             self._missing.add(name)
             log.warning("a token has no such claim; look at gateway.auth.jwt", claim=name)
         return value
+
+
+def _takes(algorithm: str, key: bytes) -> bool:
+    """Return whether an algorithm verifies signatures with a key."""
+    try:
+        jwt.get_algorithm_by_name(algorithm).prepare_key(key)
+    except (jwt.PyJWTError, ValueError, TypeError):
+        return False
+    return True
 
 
 class TokensFile:
