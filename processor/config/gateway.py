@@ -95,6 +95,9 @@ class GatewayLimits(Section):
     """Updates that wait for one client, per topic; beyond it they are conflated, per key."""
     publishes_per_s: int = Field(default=1000, ge=1)
     """Records that one identity publishes in a second, over HTTP too; further ones are answered with a failure."""
+    publisher_names: int = Field(default=1000, ge=1)
+    """Names (`client`) under which one identity sends commands with a `sequence` over WebSockets within 24 hours. A
+    worker remembers 100,000 names of all publishers for each partition; commands under further names are refused."""
     requests_per_s: int = Field(default=2000, ge=1)
     """Requests of one identity in a second. Frames of a WebSocket wait beyond it; HTTP requests are refused."""
     words_per_s: int = Field(default=5000, ge=1)

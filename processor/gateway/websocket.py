@@ -299,6 +299,8 @@ class _Client:
                 session.refuse(request.id, reason, detail.strip(), ack=ack_type, key=ack.sow_key, **more)
 
         try:
+            if sequence is not None:
+                self._allowance.names.use(session.client)
             keys = request.fields.get("keys")
             self._allowance.publishes.spend(1 if keys is None else len(keys))
             self._allowance.words.spend(compile_work(request.text("filter") or ""))

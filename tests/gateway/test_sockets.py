@@ -257,6 +257,32 @@ def test_an_allowance_grows_with_time_and_is_the_identitys():
     assert allowances.of(Identity("ann")) is not allowances.of(Identity("bob"))
 
 
+def test_an_identity_numbers_commands_under_a_limited_number_of_names(tmp_path):
+    """Workers remember so many publishers only: an identity may not displace others by ever new names of its own."""
+    now_s = [0.0]
+    names = Allowance(GatewayLimits(publisher_names=2), clock_s=lambda: now_s[0]).names
+    for name in ("a", "b", "a"):
+        names.use(name)
+    now_s[0] = 86_399.0
+    names.use("b")
+    with pytest.raises(BadRequest, match="2 names"):
+        names.use("c")
+    now_s[0] = 86_400.0
+    names.use("c")
+    guarded = Guarded(tmp_path, limits={"publisher_names": 2})
+    try:
+        answers = []
+        for name in ("a", "b", "c", "b"):
+            client = guarded.world.connect("t-ann")
+            client.ask("logon", token="t-ann", client=name)
+            answers += [client.ask("publish", topic="orders", data={"id": 1}, sequence=len(answers) + 1)]
+            assert client.ask("publish", topic="orders", data={"id": 1})["status"] == "success"
+            client.close()
+        assert [one.get("reason") for one in answers] == [None, None, "limit", None]
+    finally:
+        guarded.world.close()
+
+
 def test_calls_that_hang_are_bounded():
     """Two calls run, one waits, and a fourth is refused at once; a call whose caller is gone counts until it ends."""
     goes_on = threading.Event()

@@ -1,4 +1,4 @@
-"""What one identity may have: in each second requests, records to publish and filters to compile, and places."""
+"""What one identity may have: in each second requests, records to publish and filters to compile; places; and names."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ BODIES_MAX: Final = 100
 """Bodies of one identity that are read at the same time: each may take half a minute, and has its place in memory."""
 _SHARE: Final = 4
 """One identity may have one of so many places, unless the settings say another number."""
+_NAME_KEPT_S: Final = 24 * 3600.0
 IDENTITIES_MAX: Final = 10_000
 """Identities that are kept in mind; the one that has asked for nothing for longest begins again."""
 
@@ -87,10 +88,43 @@ class Share:
         self._taken -= 1
 
 
+class NameBudget:
+    """The names under which an identity has numbered commands within a day.
+
+    Workers remember the highest numbers of a limited number of names: one identity must not displace those of others.
+    """
+
+    __slots__ = ("_clock_s", "_max", "_used_s")
+
+    def __init__(self, names_max: int, clock_s: Callable[[], float]) -> None:
+        self._max = names_max
+        self._clock_s = clock_s
+        self._used_s: OrderedDict[str, float] = OrderedDict()  # When each was used last, in this order.
+
+    def use(self, name: str) -> None:
+        """Note the use of a name.
+
+        Raises:
+            BadRequest: `limit`: there are too many others.
+        """
+        now_s = self._clock_s()
+        if name not in self._used_s:
+            while self._used_s and next(iter(self._used_s.values())) <= now_s - _NAME_KEPT_S:
+                self._used_s.popitem(last=False)
+            if len(self._used_s) >= self._max:
+                raise BadRequest(
+                    "limit",
+                    f"this identity has numbered commands under {self._max:,} names within a day, which is the limit "
+                    "(publisher_names): use one of them, or leave out sequence",
+                )
+        self._used_s[name] = now_s
+        self._used_s.move_to_end(name)
+
+
 class Allowance:
     """The budgets and places of one identity, over all of its connections and requests."""
 
-    __slots__ = ("bodies", "compiling", "live_steps", "places", "publishes", "requests", "words")
+    __slots__ = ("bodies", "compiling", "live_steps", "names", "places", "publishes", "requests", "words")
 
     def __init__(
         self, limits: GatewayLimits, clock_s: Callable[[], float] = time.monotonic, *, is_anonymous: bool = False
@@ -106,6 +140,8 @@ class Allowance:
         """Records to publish, or to delete."""
         self.words: Final = Budget(limits.words_per_s, "words of filters and options", seconds=2.0, clock_s=clock_s)
         """Words of filters and options to compile."""
+        self.names: Final = NameBudget(limits.publisher_names, clock_s)
+        """Names under which it numbers commands."""
         self.compiling: Final = asyncio.Lock()
         """Held while a request is compiled on the thread: so identities take turns there."""
         self.live_steps = 0
