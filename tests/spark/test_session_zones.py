@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from processor.errors import ConfigurationError
 from spark_integration.publish.columns import key_places
 from spark_integration.read.mask import FROM_JSON, ColumnPath, masked_text, pointers, text_of
-from spark_integration.read.misfit import parsed
+from spark_integration.read.misfit import RECORD, with_record
 from spark_integration.read.schemas.schema import given_schema
 from spark_integration.read.source.row_writer import compile_row, rows_of
 
@@ -83,7 +83,8 @@ def test_a_text_is_read_as_the_same_instant_everywhere(session: SparkSession) ->
     """A text with any zone is its instant, one without a zone is in UTC, as in filters."""
     texts = [*TEXTS, *(text.removesuffix("Z") for text in TEXTS), "1800-01-01T01:00:00+01:00", "2026-11-01"]
     df = session.createDataFrame([(json.dumps({"at": text}),) for text in texts], "text STRING")
-    rows = df.select(F.unix_micros(parsed(F.col("text"), given_schema("at TIMESTAMP"))["at"]).alias("us")).collect()
+    read = with_record(df, given_schema("at TIMESTAMP"), "text")
+    rows = read.select(F.unix_micros(f"{RECORD}.at").alias("us")).collect()
     day = (dt.datetime(2026, 11, 1, tzinfo=dt.UTC) - EPOCH) // dt.timedelta(microseconds=1)
     assert [row.us for row in rows] == [*MICROS, *MICROS, MICROS[4], day]
     assert FROM_JSON == {"timeZone": "UTC"}
@@ -127,5 +128,5 @@ def test_a_name_in_another_case_is_no_column(spark: SparkSession) -> None:
     df = spark.createDataFrame([('{"ID":1,"a":{"X":2}}',)], "text STRING")
     with pytest.raises(ConfigurationError, match="no column 'TEXT'; "):
         key_places(df, ["TEXT"], None)
-    [row] = df.select(parsed(F.col("text"), given_schema("id LONG, a STRUCT<x: LONG>")).alias("r")).collect()
-    assert (row.r.id, row.r.a.x) == (None, None)
+    [row] = with_record(df, given_schema("id LONG, a STRUCT<x: LONG>"), "text").select(RECORD).collect()
+    assert (row[0].id, row[0].a.x) == (None, None)
