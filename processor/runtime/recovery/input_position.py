@@ -57,7 +57,7 @@ def settled_by_records(pipeline: Pipeline) -> dict[str, str]:
     if isinstance(pipeline.settings, ConflatedConfig):
         values = {"filter": pipeline.settings.filter}
     elif not pipeline.derived_from:
-        fields = "key", "key_format", "message_type", "partitions", "sow"
+        fields = "key", "key_format", "message_type", "sow"
         values = {name: getattr(pipeline.topic, name) for name in fields}
     return {name: hashlib.sha256(repr(value).encode()).hexdigest()[:12] for name, value in values.items()}
 
