@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -30,12 +31,13 @@ jobs:
 """
 
 SETTINGS: Final = """\
-kafka: {bootstrap.servers: "localhost:9092"}
-topic_prefix: shop.                       # topics of its own, also on a Kafka where others have `orders`
+kafka: {{bootstrap.servers: "localhost:9092"}}
+topic_prefix: "{0}."  # topics of its own, also on a Kafka where others have `orders`
 topics:
-  orders: {key: [/id], partitions: 2}
-  depth: {key: [/item], partitions: 2}
+  orders: {{key: [/id], partitions: 2}}
+  depth: {{key: [/item], partitions: 2}}
 """
+"""With the name of the directory."""
 
 ORDERS: Final = """\
 {"id": 1, "item": "tea", "qty": 3}
@@ -46,6 +48,8 @@ ORDERS: Final = """\
 FILES: Final = {"pipeline.yaml": PIPELINE, "sowstream.yaml": SETTINGS, "incoming/orders.json": ORDERS}
 """The files by their path in the directory."""
 
+_PREFIX_CHARS_MAX: Final = 40
+
 
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="The directory; it is made if it is missing.")],
@@ -54,7 +58,10 @@ def init(
 
     The names of the files are printed. A file that exists is never changed: then nothing is written.
     """
+    # Two pipelines on one Kafka have different topics, as their directories have different names.
+    prefix = re.sub(r"[^a-z0-9]+", "-", directory.resolve().name.lower()).strip("-")[:_PREFIX_CHARS_MAX] or "shop"
     files = {directory / name: text for name, text in FILES.items()}
+    files[directory / "sowstream.yaml"] = SETTINGS.format(prefix)
     if present := [file for file in files if file.exists()]:
         raise ConfigurationError(f"{present[0]} exists already: nothing is written; name another directory")
     for file, text in files.items():

@@ -305,6 +305,9 @@ def find_job(kind: str) -> type[Job[Any]]:
         module, _, name = place.partition(":")
         try:
             job = getattr(import_module(module), name)
+        except ModuleNotFoundError as error:
+            advice = "install it, or set PYTHONPATH to the directory it is in"
+            raise ConfigurationError(f"job {kind!r} cannot be loaded: {error}; {advice}") from error
         except (ImportError, AttributeError, ValueError) as error:
             raise ConfigurationError(f"job {kind!r} cannot be loaded: {error}; write package.module:Class") from error
     if not (isinstance(job, type) and issubclass(job, Job)):

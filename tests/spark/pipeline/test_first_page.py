@@ -17,6 +17,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from processor.config import load
 from processor.kafka.admin.admin import Admin
 from processor.trial.broker.server import free_port
 from spark_integration.cli import run_command
@@ -51,6 +52,13 @@ def test_init_writes_files_once(tmp_path, capsys) -> None:
     assert "exists already: nothing is written" in capsys.readouterr().err
     assert (tmp_path / "shop/pipeline.yaml").read_text() == "mine"
     assert not (tmp_path / "shop/sowstream.yaml").exists()
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("Börse & Co", "b-rse-co."), ("2026", "2026."), ("…", "shop.")])
+def test_topics_of_init_have_the_directory_in_their_names(name, prefix, tmp_path) -> None:
+    """Two pipelines on one Kafka do not share topics, and any name of a directory gives a prefix."""
+    assert run_command(["init", str(tmp_path / name)]) == 0
+    assert load(tmp_path / name / "sowstream.yaml").topic_prefix == prefix
 
 
 def test_the_first_page_is_short() -> None:
