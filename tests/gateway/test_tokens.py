@@ -241,6 +241,14 @@ def test_a_python_client_follows_no_redirect_with_its_token(issuer, host):
     assert issuer.asked == 0
 
 
+@pytest.mark.parametrize("address", ["me:PASSWORD@host:8080", "http://me:PASSWORD@[::1", "host:8080/?token=PASSWORD"])
+def test_an_address_that_cannot_be_used_is_shown_without_secrets(address):
+    """The error of an address without a scheme, or with half of one, has the host, and no password or token."""
+    with pytest.raises(ConfigurationError, match="is not an address; write http://HOST:PORT") as caught:
+        GatewayAddress(address)
+    assert "PASSWORD" not in str(caught.value)
+
+
 def test_a_renewal_that_cannot_be_verified_now_leaves_the_session(issuer, world):
     """While the issuer is away, a session whose token cannot be renewed goes on with the one that it has."""
     client = world.connect(issuer.token())

@@ -76,9 +76,15 @@ class GatewayAddress:
         Raises:
             ConfigurationError: it cannot be used.
         """
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # A bracket that is not closed.
+            parts = urlsplit("")
         if parts.scheme not in ("http", "https", "ws", "wss") or not parts.netloc:
-            raise ConfigurationError(f"gateway: {url!r} is not an address; write http://HOST:PORT or https://HOST:PORT")
+            shown = url.rpartition("@")[2].partition("?")[0]  # Without a password or a token.
+            raise ConfigurationError(
+                f"gateway: {shown!r} is not an address; write http://HOST:PORT or https://HOST:PORT"
+            )
         self._parts = parts._replace(path=re.sub(r"(/v1/ws)?/*$", "", quote(parts.path, safe="/%:@!$&'()*+,;=~")))
 
     def of(self, path: str, scheme: str, query: str = "") -> str:
