@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 _SECRET_WORDS = (
     "password", "passwd", "passphrase", "secret", "token", "credential", "user.info", "sasl.jaas", "oauthbearer.config",
@@ -19,9 +18,19 @@ def hide_secret(name: str, value: str) -> str:
 
 
 def without_credentials(addresses: str) -> str:
-    """Addresses, separated by commas, reduced to scheme, host, port and path: user, password and query are left out."""
-    parts = (urlsplit(address.strip()) for address in addresses.split(","))
-    return ",".join(urlunsplit((part.scheme, part.netloc.rpartition("@")[2], part.path, "", "")) for part in parts)
+    """Addresses, separated by commas, fit for a message: without user, password, query and fragment.
+
+    They may be none: in `user:password@host`, which has no scheme, a parser of addresses finds no password.
+    """
+    return ",".join(_shown(re.split("[?#]", address.strip(), maxsplit=1)[0]) for address in addresses.split(","))
+
+
+def _shown(address: str) -> str:
+    scheme, separator, rest = address.partition("://")
+    if not separator or "@" in scheme:
+        return address.rpartition("@")[2]
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def _is_secret(name: str) -> bool:

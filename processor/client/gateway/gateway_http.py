@@ -13,6 +13,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from processor.client.gateway.answers import Tokens
 from processor.codec import exact
+from processor.config.secrets import without_credentials
 from processor.errors import BrokerUnavailable, ConfigurationError, Stop
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class GatewayAddress:
         except ValueError:  # A bracket that is not closed.
             parts = urlsplit("")
         if parts.scheme not in ("http", "https", "ws", "wss") or not parts.netloc:
-            shown = url.rpartition("@")[2].partition("?")[0]  # Without a password or a token.
+            shown = without_credentials(url)
             raise ConfigurationError(
                 f"gateway: {shown!r} is not an address; write http://HOST:PORT or https://HOST:PORT"
             )

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from processor.config.secrets import without_credentials
 from processor.errors import ConfigurationError, Stop
 
 if TYPE_CHECKING:
@@ -106,20 +107,6 @@ def _credentials_apart(settings: Mapping[str, str]) -> Mapping[str, str]:
         "url": without_credentials(settings["url"]),
         "basic.auth.user.info": f"{unquote(user)}:{unquote(password)}",
     }
-
-
-def without_credentials(url: str) -> str:
-    """An address, or several, fit for a message."""
-    return ",".join(_plain(part.strip()) for part in url.split(","))
-
-
-def _plain(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        port = f":{parts.port}" if parts.port else ""
-    except ValueError:
-        return "(its url is none)"
-    return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
 
 
 _Question = TypeVar("_Question", bound=Hashable)

@@ -18,7 +18,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from processor.codec.schema_registry.http_client import Asking, new_client, without_credentials
+from processor.codec.schema_registry.http_client import Asking, new_client
+from processor.config.secrets import without_credentials
 from processor.errors import ConfigurationError, PartitionHeld, RecordRejected, Stop
 
 if TYPE_CHECKING:
