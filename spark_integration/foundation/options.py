@@ -153,7 +153,10 @@ def sink_options(topic: str, role: Role, options: Options | None, names: KafkaNa
                 f"option {name!r} is {checked[name]!r}: records could be lost or change their order; leave it out"
             )
     largest = {} if role == "publish" else _LARGEST
-    return {**largest, **checked, "topic": _kafka_topic(topic, role, options, names)}
+    # Given and not left to their defaults: Java's client switches off an idempotence that is only its default where
+    # another option does not fit, such as `max.in.flight.requests.per.connection`, and so says so in a log line alone.
+    safe = {name: values[0] for name, values in _MUST_BE.items()}
+    return {**largest, **checked, **safe, "topic": _kafka_topic(topic, role, options, names)}
 
 
 def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]:

@@ -139,6 +139,14 @@ def test_an_id_that_the_registry_refuses_rejects_the_record(status, wait_s):
         assert len(asked) == 1
 
 
+@pytest.mark.parametrize("status", [400, 421, 451])
+def test_the_answer_of_a_proxy_holds_the_partition(status):
+    """An answer without a registry's `error_code` is no statement about one schema: no record is rejected for it."""
+    answer = status, {"html": "No required SSL certificate was sent"}
+    with answering(answer) as (url, _), pytest.raises(PartitionHeld, match=f"HTTP {status}"):
+        Registry({"url": url}, 30.0).schema(7)
+
+
 def test_requests_are_made_one_at_a_time_and_the_thread_ends():
     """Two waits for one answer cause one request, and the thread ends when no request is left."""
     gate = Gate()

@@ -107,6 +107,13 @@ def test_a_default_gives_way_to_any_spelling(own, java) -> None:
         assert made == options_of("orders", options=SERVERS) | {f"kafka.{java}": "7"}
 
 
+@pytest.mark.parametrize("role", ["publish", "sow", "delta"])
+def test_what_keeps_records_and_their_order_is_given(role) -> None:
+    """Java's client drops an idempotence that is a default alone where another option does not fit: it is given."""
+    made = sink_options("orders", role, SERVERS | {"kafka.max.in.flight.requests.per.connection": "20"})
+    assert (made["kafka.acks"], made["kafka.enable.idempotence"]) == ("all", "true")
+
+
 @pytest.mark.parametrize(
     ("kafka", "options", "found"),
     [

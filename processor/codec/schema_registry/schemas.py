@@ -85,6 +85,10 @@ class SchemaText(NamedTuple):
     """The names by which the schemas of `references` are referred to, in the same order."""
 
 
+_NO_CODE: Final = (None, -1)
+"""What Confluent's client gives as `error_code` of an answer that has none: of JSON, and of anything else."""
+
+
 class NotFound(Exception):
     """The registry answered that there is no such schema."""
 
@@ -323,7 +327,10 @@ class Registry:
                         "the credentials in schema_registry, such as basic.auth.user.info, and what they may do"
                     ) from None
                 if 400 <= error.http_status_code < 500 and error.http_status_code not in {408, 429}:
-                    raise RefusedRequest(
+                    # A proxy answers in another form than a registry, such as nginx where a client's certificate has
+                    # expired: that says nothing of this id.
+                    kind = ConfigurationError if error.error_code in _NO_CODE else RefusedRequest
+                    raise kind(
                         f"{what}: the schema registry {self._shown} says no (HTTP {error.http_status_code}): "
                         f"{error.error_message!s:.500}"
                     ) from None

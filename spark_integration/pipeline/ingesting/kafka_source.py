@@ -61,7 +61,8 @@ def kafka_records(
 def publishing_options(context: JobContext, topic: str) -> dict[str, str]:
     """The options of the Kafka client of a job, with the largest message that a topic takes as the limit of a request.
 
-    Where the settings of the topic are hidden from this user, the limit is that of Java's client.
+    Where the settings of the topic are hidden from this user, the limit is that of Java's client. It is never less:
+    the topic's counts what is compressed, and a row may be well below it then.
 
     Raises:
         BrokerUnavailable: Kafka did not answer.
@@ -69,7 +70,7 @@ def publishing_options(context: JobContext, topic: str) -> dict[str, str]:
     """
     described = Admin(context.admin_kafka, awaits_names=True).describe_topics([topic], shows_hidden=True)
     taken = described[topic].number("max.message.bytes", _JAVA_BYTES) if topic in described else _JAVA_BYTES
-    return {REQUEST_SIZE: str(min(taken, MESSAGE_MAX_BYTES)), **context.kafka}
+    return {REQUEST_SIZE: str(max(_JAVA_BYTES, min(taken, MESSAGE_MAX_BYTES))), **context.kafka}
 
 
 def partition_counts(context: JobContext, topics: Sequence[str]) -> dict[str, int]:
