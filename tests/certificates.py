@@ -35,16 +35,17 @@ class Authority:
         """The certificate of the authority."""
         return self.folder / "ca.pem"
 
-    def issue(self, name: str, alternative: str, *, days: int = 2) -> Path:
+    def issue(self, name: str, alternative: str, *, days: int = 2, key: tuple[str, ...] = ("rsa:2048",)) -> Path:
         """Issue a certificate; returns its file, which begins with the key.
 
         Args:
             name: the name of the file and the common name.
             alternative: the names that it is valid for, such as `IP:127.0.0.1`.
             days: how long it is valid; negative: it has ended.
+            key: the type of its key, as `openssl req -newkey` reads it.
         """
         (self.folder / "names").write_text(f"subjectAltName={alternative}")
-        new = ["-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"]
+        new = ["-newkey", *key, "-nodes", "-subj", f"/CN={name}"]
         self._openssl("req", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr")
         signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-extfile", "names"]
         self._openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-days", str(days), "-out", f"{name}.pem")

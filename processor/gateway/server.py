@@ -192,19 +192,24 @@ async def serve(gateway: Gateway, listening: socket.socket, stop: asyncio.Event)
 
 
 async def _read_certificate(config: uvicorn.Config, tls: TlsConfig) -> None:
-    """Read the certificate and its key again, for connections to come.
+    """Read the certificate and its key again, on a thread, for connections to come.
 
     Raises:
         ConfigurationError: they cannot be used; the former ones count.
     """
-    assert config.ssl is not None
-    pair = str(tls.certificate), str(tls.key), ""  # Without a password: nobody is asked for one now.
     try:
-        # On a thread, and for itself: a file may be slow, and half of a pair would fail each handshake.
-        await asyncio.to_thread(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain, *pair)
-        config.ssl.load_cert_chain(*pair)  # On the event loop, which makes the handshakes.
+        # A context of its own: one that is in use would keep the former certificate if its key is of another type.
+        config.ssl = await asyncio.to_thread(_tls_context, config, tls)
     except OSError as error:
         raise ConfigurationError(f"gateway.tls: {tls.certificate}, {tls.key}: {error}") from None
+
+
+def _tls_context(config: uvicorn.Config, tls: TlsConfig) -> ssl.SSLContext:
+    """A context as uvicorn makes it, of the certificate and its key."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers(config.ssl_ciphers or "DEFAULT")
+    context.load_cert_chain(tls.certificate, tls.key, "")  # Without a password: nobody is asked for one.
+    return context
 
 
 async def _served(server: uvicorn.Server, listening: socket.socket) -> None:
