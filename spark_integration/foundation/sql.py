@@ -20,7 +20,7 @@ Sql: TypeAlias = str
 _IS_PLAIN: Final = re.compile(r"[^'\\$\0]*")
 """A text that stands for itself between quotes."""
 
-OUT_OF_RANGE: Final = r"(?:[^\W\d_]|\^)\W*[\d,]{5}"
+OUT_OF_RANGE: Final = r"(?:[^\W\d_]|\^)[^\w^]*[\d,]{5}"
 """A part of a number's text: an exponent of more than four digits, in any language. Such a number fits in no decimal,
 and Spark computes all of its digits before it looks: hours for `1e300000000`."""
 LONGEST: Final = 1000

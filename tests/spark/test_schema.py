@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from processor.errors import ConfigurationError
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 pytest.importorskip("fastavro", reason="fastavro is not installed: pip install 'sowstream[avro]'")
 
+from spark_integration.foundation.sql import OUT_OF_RANGE, TINY_NUMBER
+from spark_integration.read.schemas import json_columns
 from spark_integration.read.schemas.schema import registry_schema, schema_file
 from tests.codec.avro_world import record
 from tests.spark.registry_server import schema_server
@@ -175,3 +179,25 @@ def test_columns_come_from_the_registry() -> None:
         assert registry.written == []
     with pytest.raises(ConfigurationError, match="topic 'orders': its settings name no registry"):
         registry_schema("orders", None)
+
+
+PATTERNS = {"OUT_OF_RANGE": OUT_OF_RANGE, "TINY_NUMBER": TINY_NUMBER} | {
+    name: getattr(json_columns, name)
+    for name in ("_COMMA", "_ESCAPED", "_EXPONENT", "_LONG_NUMBER", "_STRING", "_TIME_OF_DAY", "_WITH_EXPONENT")
+}
+"""The patterns that Java searches for in each record; Python's `re` takes the same steps."""
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("part", [",", "^", "0.12,-0.7,", "1,", "1", "'", "a ", "-,+", "\\", '\\"', "\\u0031"])
+def test_a_long_text_is_searched_in_proportion_to_its_length(name, part) -> None:
+    """Of a text twice as long a search takes about twice the time, also of commas, carets and arrays of numbers."""
+    pattern = re.compile(PATTERNS[name].replace(r"\p{Nd}", r"\d").replace(r"\z", r"\Z"))
+
+    def searched_s(count: int) -> float:
+        text = '{"x": "' + part * (count // len(part)) + '\\\n", "h": "a5e12345"}'
+        began_s = time.process_time()
+        all(pattern.finditer(text))
+        return time.process_time() - began_s
+
+    assert min(searched_s(16_000) for _ in range(3)) < 3 * min(searched_s(8_000) for _ in range(3)) + 0.001

@@ -11,6 +11,7 @@ Conditions are texts of SQL: a wide schema has thousands of expressions, and eac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from pyspark.sql.types import (
@@ -50,19 +51,20 @@ _TIME_OF_DAY: Final = rf"""["'](?:{_TIME_ALONE}|[T0-9\x00-\x20\x7f]*+\\)"""
 """The beginning of a text that may be such a time: an escape may stand for any character of it."""
 _COMMA: Final = r"""["'](?:(?:[0-9.eE+-]++,|,[0-9.])[0-9.,eE+-]*+["']|[0-9.,eE+-]*+\\)"""
 """A text whose commas Spark leaves out, to read a decimal; an escape may stand for one."""
-_NO_DECIMAL: Final = literal(f"(?U)Infinity|{OUT_OF_RANGE}")
-_EXPONENT: Final = literal(r"[eE][+-]?[\p{Nd},]{5}")
+_EXPONENT: Final = r"[eE][+-]?[\p{Nd},]{5}"
 """A long exponent; quick to look for, and also in many hashes."""
-_WITH_EXPONENT: Final = literal(r"""["':,\[\s/][+\-\p{Nd}.,]*+[eE][+-]?[\p{Nd},]{5}""")
-"""The beginning of a number, or of a text of one, with a long exponent."""
+_WITH_EXPONENT: Final = rf"""["':,\[\s/][+\-\p{{Nd}}.]*+{_EXPONENT}"""
+"""The beginning of a number, or of a text of one, with a long exponent. Each comma is a beginning and goes on nowhere,
+so that a long array of numbers is gone through once."""
 _BACKSLASH: Final = literal("\\")
-_ESCAPED: Final = literal(r"\\(?:u00(?:2[bBcCdDeE]|3[0-9]|[46]5)|[0-9eE+\-.,])")
+_ESCAPED: Final = r"\\(?:u00(?:2[bBcCdDeE]|3[0-9]|[46]5)|[0-9eE+\-.,])"
 """A character of a number, escaped."""
-_LONG_NUMBER: Final = literal(rf"(?<![\p{{Nd}}.,])[\p{{Nd}}.,]{{{LONGEST}}}")
+_LONG_NUMBER: Final = rf"(?<![\p{{Nd}}.,])[\p{{Nd}}.,]{{{LONGEST}}}"
 _DIGITS_IN_A_LOCALE: Final = literal(r"\p{Nd}{5}|\\")
-_STRING: Final = literal(r'"(?:[^"\\]|\\.)*+(?:"|\\?\z)')
-"""A string of JSON; one without an end goes on to the end of the text, so that nothing is gone through twice. The
-quantifier is possessive: Java's stack has no room for another one's 5,000 characters."""
+_STRING: Final = r'(?s)"(?:[^"\\]|\\.)*+(?:"|\\?\z)'
+"""A string of JSON; one without an end goes on to the end of the text, so that nothing is gone through twice, also with
+a line break behind a backslash. The quantifier is possessive: Java's stack has no room for another one's 5,000
+characters."""
 _IS_STRANGE_YEAR: Final = "year({0}) NOT BETWEEN 1 AND 9999"
 
 
@@ -103,21 +105,25 @@ def out_of_range(text: str, struct: StructType, options: Mapping[str, str] = FRO
     mark = StructField(max((field.name for field in fields), key=len) + "_", StringType())
     texts = StructType([*(StructField(field.name, _with_texts(field.dataType)) for field in fields), mark])
 
-    def is_out_of_range(number: str) -> str:
-        # from_json makes a text of the double next to a number: "Infinity" of 1e300000000, and 0.0 of 1e-300000000.
-        is_tiny = f"({number} RLIKE '^-?0[.]0$' AND {text} RLIKE {literal(TINY_NUMBER)})"
-        return f"({number} RLIKE {_NO_DECIMAL} OR length({number}) > {LONGEST} OR {is_tiny})"
+    # from_json makes a text of the double next to a number: "Infinity" of 1e300000000, and 0.0 of 1e-300000000.
+    no_decimal, tiny = literal(f"(?U)Infinity|{OUT_OF_RANGE}"), literal(TINY_NUMBER)
 
-    names = [f"IF({_has(is_out_of_range, field.dataType, f'exact.{name_of(field)}')}, {shown(field)}, NULL)"
-             for field in fields]  # fmt: skip
+    def is_out_of_range(field: StructField) -> str:
+        is_any = partial(_has, kind=field.dataType, texts=f"exact.{name_of(field)}")
+        is_huge = is_any(lambda number: f"(length({number}) > {LONGEST} OR {number} RLIKE {no_decimal})")
+        is_zero = is_any(lambda number: f"{number} RLIKE '^-?0[.]0$'")
+        # Once for all numbers of a field: an array may have as many as the text has characters.
+        return f"{is_huge} OR ({is_zero}) AND {text} RLIKE {tiny}"
+
+    names = [f"IF({is_out_of_range(field)}, {shown(field)}, NULL)" for field in fields]
     # Then there may be values that the columns do not show; Spark's variant refuses names that occur twice.
     is_unknown = f"exact IS NULL OR exact.{name_of(mark)} IS NOT NULL OR try_parse_json({text}) IS NULL"
     names.append(f"IF({is_unknown}, {literal('a number with an exponent of more than four digits')}, NULL)")
     reading = _Reading.of(text, {**options, "columnNameOfCorruptRecord": mark.name})
     signs = [
-        f"{text} RLIKE {_EXPONENT} AND {text} RLIKE {_WITH_EXPONENT}",
-        f"length({text}) > {LONGEST} AND {text} RLIKE {_LONG_NUMBER}",
-        f"contains({text}, {_BACKSLASH}) AND {text} RLIKE {_ESCAPED}",
+        f"{text} RLIKE {literal(_EXPONENT)} AND {text} RLIKE {literal(_WITH_EXPONENT)}",
+        f"length({text}) > {LONGEST} AND {text} RLIKE {literal(_LONG_NUMBER)}",
+        f"contains({text}, {_BACKSLASH}) AND {text} RLIKE {literal(_ESCAPED)}",
     ]
     if reading.has_locale:
         # It has digits and a sign for exponents of its own.
@@ -139,12 +145,17 @@ def inexact(text: str, record: str, struct: StructType, options: Mapping[str, st
     reading = _Reading.of(text, options)
     fields = [field for field in struct.fields if _exact_type(field.dataType) is not None]
     wide = StructType([StructField(field.name, _exact_type(field.dataType) or field.dataType) for field in fields])
-    others = [
-        (_is_other(field.dataType, f"{record}.{name_of(field)}", f"exact.{name_of(field)}", reading), field)
-        for field in fields
-    ]
+
+    def is_other(field: StructField) -> str:
+        exact = f"exact.{name_of(field)}"
+        other = _is_other(field.dataType, f"{record}.{name_of(field)}", exact, reading)
+        if not _has_decimals(field.dataType):
+            return other
+        is_zero = _has(lambda number: f"{number} = 0", field.dataType, exact)
+        return f"{other} OR ({is_zero}) AND {text} RLIKE {_TINY}"
+
     several = f"IF({is_several(text)}, '', NULL)"
-    found = _named(reading, wide, [several, *(f"IF({other}, {shown(field)}, NULL)" for other, field in others)])
+    found = _named(reading, wide, [several, *(f"IF({is_other(field)}, {shown(field)}, NULL)" for field in fields)])
     with_decimals = [field for field in fields if _has_decimals(field.dataType)]
     if with_decimals and not reading.has_locale:
         texts = StructType([StructField(field.name, _with_texts(field.dataType)) for field in with_decimals])
@@ -188,7 +199,7 @@ def is_several(text: str) -> str:
     """Return whether a text is anything but one object."""
     bare = f"trim(translate({text}, '\t\r\n', '   '))"
     # Braces without a comma between them are in no text of JSON, except in a string.
-    without_strings = f"regexp_replace({bare}, {_STRING}, '')"
+    without_strings = f"regexp_replace({bare}, {literal(_STRING)}, '')"
     return f"(NOT startswith({bare}, '{{') OR NOT endswith({bare}, '}}') OR {without_strings} RLIKE '[}}][ ]*[{{]')"
 
 
@@ -328,8 +339,7 @@ def _is_other(kind: DataType, value: str, exact: str, reading: _Reading, level: 
             return _is_other(ArrayType(inner), f"map_values({value})", f"map_values({exact})", reading, level)
         case DecimalType(scale=scale):
             # Not by comparing: of two long decimals Spark would round one first.
-            is_short = f"CAST({exact} AS STRING) RLIKE '^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$'"
-            return f"(NOT {is_short} OR ({exact} = 0 AND {reading.text} RLIKE {_TINY}))"
+            return f"(NOT CAST({exact} AS STRING) RLIKE '^-?[0-9]+([.][0-9]{{0,{scale}}}0*)?$')"
         case ByteType():
             return f"{value} != try_cast({exact} AS INT)"
         case TimestampType():
