@@ -103,7 +103,8 @@ class Context(Protocol):
     """The time up to which the input is known, never after `now_ms`: the timestamp of the last record received, or, if
     that is later, a time before which the partition had no record that the processor has not received. Without input
     that time follows the wall clock at a distance of about a second, and of a few tenths while records of the state are
-    due; it stands still as long as the partition's leader does not answer."""
+    due; it stands still as long as the partition's leader does not answer, and is 0 for a moment where the clock is set
+    back behind it."""
     is_at_end: bool
     """True if the processor has received every record of the partition, as far as Kafka has reported. Records may have
     come since: for an action that must wait for them, compare with `stream_time_ms`."""

@@ -81,6 +81,7 @@ class HostedProcessor:
         self._suspects = Suspects()
         self._limit = RejectLimit(pipeline, partition)
         self._began_s = 0.0
+        self._record_ms = 0  # The timestamp of the last record that the processor has taken, if that is a former time.
         self._complete_batches: list[tuple[int, int]] = []  # As in `Counts.taken`.
         self._skip_until = -1  # The last input offset that an operator has ordered to skip.
         self._skips_unread = False  # Whether the records to skip cannot be read.
@@ -92,7 +93,7 @@ class HostedProcessor:
         self._context = context
         self._limit.rewound()
         self.next_offset = self.committed_offset = context.lives.next_offset = offset
-        self._moved_to, self.seen_ms = "", 0
+        self._moved_to, self.seen_ms, self._record_ms = "", 0, 0
         context.now_ms = self._clock_ms()
         with _Counting(context):
             self.processor = self.pipeline.begin(context)
@@ -107,7 +108,7 @@ class HostedProcessor:
             PartitionHeld: too many records in a row were rejected, or the processor asked for it.
         """
         context, first = self._context, records[0]
-        context.now_ms = self._clock_ms()
+        self._look_at_clock()
         context.lives.next_offset = max(first.offset, self.next_offset)  # Missed deletes have earlier offsets.
         context.is_at_end = False
         with _Counting(context):
@@ -219,8 +220,8 @@ class HostedProcessor:
                 f"{self.pipeline.source} partition {self.partition} has moved, and gets no more records: "
                 f"{self._moved_to!r} has taken its place. Make another {self.pipeline.name} of that one",
             )
-        now_ms = context.now_ms = self._clock_ms()
-        context.stream_time_ms = self._known_ms(context.stream_time_ms)
+        now_ms = self._look_at_clock()
+        context.stream_time_ms = self._known_ms
         counts = context.output_counts() if suspects.is_measured else None
         try:
             with _Counting(context):
@@ -295,9 +296,9 @@ class HostedProcessor:
 
     def _call(self, records: Sequence[Record]) -> None:
         """Call the processor; after an error process the batch one record at a time."""
-        context, before_ms = self._context, self._context.stream_time_ms
+        context, before_ms = self._context, self._record_ms
         context.stopped_offset = None
-        context.stream_time_ms = self._known_ms(records[-1].timestamp_ms)
+        self._note_time(records[-1].timestamp_ms)
         try:
             self.processor.process(records)
         except (Stop, StateDamaged, ProcessorFailed, PartitionHeld):
@@ -314,11 +315,24 @@ class HostedProcessor:
             raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
         if self.is_paused or context.stopped_offset is not None:
             taken = self._taken(records)
-            context.stream_time_ms = self._known_ms(taken[-1].timestamp_ms) if taken else before_ms
+            self._note_time(taken[-1].timestamp_ms if taken else before_ms)
 
-    def _known_ms(self, timestamp_ms: int) -> int:
-        """The stream time after a record of this timestamp; never a future one: the input until then is not known."""
-        return min(max(timestamp_ms, self.seen_ms), self._context.now_ms)
+    def _look_at_clock(self) -> int:
+        """Set the context's clock; times of a clock that has been set back since prove nothing, and are dropped."""
+        now_ms = self._context.now_ms = self._clock_ms()
+        if max(self.seen_ms, self._record_ms) > now_ms:
+            self.seen_ms = self._record_ms = 0
+        return now_ms
+
+    def _note_time(self, timestamp_ms: int) -> None:
+        """Set the stream time after a record of this timestamp; never a future one: the input until then is unknown."""
+        self._record_ms = min(timestamp_ms, self._context.now_ms)
+        self._context.stream_time_ms = self._known_ms
+
+    @property
+    def _known_ms(self) -> int:
+        """The time up to which the processor knows the input."""
+        return max(self._record_ms, self.seen_ms)
 
     def _call_measured(self, record: Record) -> None:
         """Call the processor with one record, and measure its outputs.

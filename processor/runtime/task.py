@@ -136,11 +136,13 @@ class Task(HostedProcessor):
 
         Only this task writes the SOW topic of its state, as long as it owns the partition. It may have lost it long ago
         without a notice, as a process that was frozen or cut off from Kafka: a commit is the proof. Its table is as old
-        as the input that has been processed.
+        as the input that has been processed. A time of a clock that has been set back since is no proof.
         """
         if store is self.state:
-            return min(now_ms, self._owned_ms)
-        return min(now_ms, self.stream_time_ms if self.next_offset <= self.committed_offset else self._table_ms)
+            known_ms = self._owned_ms
+        else:
+            known_ms = self.stream_time_ms if self.next_offset <= self.committed_offset else self._table_ms
+        return known_ms if known_ms <= now_ms else 0
 
     def start(self, offset: int) -> None:
         """Begin processing at an input offset, once the state is complete."""
@@ -217,7 +219,6 @@ class Task(HostedProcessor):
     def has_seen(self, until_ms: int) -> None:
         """Note that the processor has all records that the partition had at this time."""
         self.seen_ms = until_ms
-        self._context.stream_time_ms = self._known_ms(self._context.stream_time_ms)
 
     def take_places(self, role: str) -> list[int]:
         """Take the partitions of the records of a downstream output, in their order."""
@@ -238,7 +239,8 @@ class Task(HostedProcessor):
         is_marked = self.marks is not None and self.marks.has_staged
         if is_marked or self.lacks_offset or self.committable_offset > self.committed_offset:
             return True
-        return self._clock_ms() >= self._owned_until_ms and self.pipeline.has_state
+        # More is left than at the commit if the clock has been set back since.
+        return self.pipeline.has_state and not 0 < self._owned_until_ms - self._clock_ms() <= _PROOF_MS
 
     @property
     def is_behind(self) -> bool:

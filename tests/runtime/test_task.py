@@ -335,9 +335,22 @@ class TestStreamTime:
         clock[0] = 1040
         task.punctuate()
         assert (task._context.stream_time_ms, task._context.is_at_end) == (990, False)
+
+    def test_stream_time_of_a_clock_that_was_set_back_is_dropped(self):
+        """A record may wait that came since: the input is known again with the next record, or the next end."""
+        clock = [1000]
+        task = a_task(clock=clock)
+        task.start(0)
+        task.process([Record(b"k", b"1", None, 0, 400)])
+        task.has_seen(990)
         clock[0] = 950
         task.punctuate()
-        assert task._context.stream_time_ms == 950, "a clock that was set back"
+        assert (task._context.stream_time_ms, task.seen_ms) == (0, 0)
+        clock[0] = 2000
+        task.punctuate()
+        assert task._context.stream_time_ms == 0, "the clock has come to that time again"
+        task.process([Record(b"k", b"2", None, 1, 1500)])
+        assert task._context.stream_time_ms == 1500
 
     def test_stream_time_is_neither_in_the_future_nor_negative(self):
         """The clock of a publisher may be wrong, and timestamps may be missing."""
@@ -391,6 +404,22 @@ class TestClose:
         assert store.progress().applied_at_ms == 1_000_000
         task.close()
         assert store.progress().applied_at_ms == 1_000_000
+
+    def test_a_commit_by_a_clock_that_was_set_back_is_no_proof(self):
+        """Its time lies in the future: the store keeps its age until the next commit, which is made at once."""
+        store, clock = MemoryStore(), [1_000_000]
+        task = a_task(LayeredState(store, cache_bytes=0), clock=clock)
+        task.start(0)
+        task.prepare()
+        task.committed()
+        assert not task.has_uncommitted
+        clock[0] -= 300_000
+        assert task.as_of_ms(task.state, clock[0]) == 0
+        assert task.has_uncommitted
+        task.prepare()
+        task.committed()
+        assert not task.has_uncommitted
+        assert task.as_of_ms(task.state, clock[0]) == clock[0]
 
     def test_a_quiet_task_commits_now_and_then(self):
         """Its unchanged offset is the proof that the partition is still its own, and its store does not grow old."""
