@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.task")
 
 
+_UNKNOWN_MS: Final = 60_000
+"""Time that a task has for finding its input's end again after the clock was set back, before it counts as late."""
 _TURNS_LEFT_MAX: Final = 4
 """A task whose waiting records need more turns than this reads no more input meanwhile."""
 
@@ -60,6 +62,8 @@ class HostedProcessor:
         """Counts the outputs that wait to be sent."""
         self.seen_ms = 0
         """A time before which the partition had no record that the processor has not received; 0: unknown."""
+        self.compare_after_ms = 0.0
+        """The time before which it is not restored again for reading its input late; it survives rewinds."""
         self.left: Sequence[Record] = ()
         """Records that the processor has not taken yet, because enough of its output waits."""
         self.next_offset = -1
@@ -322,6 +326,7 @@ class HostedProcessor:
         now_ms = self._context.now_ms = self._clock_ms()
         if max(self.seen_ms, self._record_ms) > now_ms:
             self.seen_ms = self._record_ms = 0
+            self.compare_after_ms = max(self.compare_after_ms, now_ms + _UNKNOWN_MS)
         return now_ms
 
     def _note_time(self, timestamp_ms: int) -> None:

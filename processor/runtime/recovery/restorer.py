@@ -59,6 +59,7 @@ _OPEN_S = 0.5  # Longest time to open partitions in one turn; ready partitions w
 _LOCK_PATIENCE_S = 60.0
 _LOG_INTERVAL_S = 2.0
 _DAMAGES_MAX = 3
+_LATE_MIN_MS = 600_000  # A healthy task reads up to a second late, and more during a slow commit: no reason to restore.
 
 
 class Restorer:
@@ -174,9 +175,13 @@ class Restorer:
         """
         if not self._compares:
             return False
-        horizon_ms = self._ranges.horizons_ms.get(self._source, math.inf)
-        # Deletes from before it began were found by the comparison then.
-        return time.time() * 1000 - task.stream_time_ms > horizon_ms and task.running_s * 1000 > horizon_ms
+        now_ms = time.time() * 1000
+        return now_ms - task.stream_time_ms > self._late_ms and now_ms > task.compare_after_ms
+
+    @property
+    def _late_ms(self) -> float:
+        """The time after which a running task reads an input so late that deletes may be gone from it."""
+        return max(self._ranges.horizons_ms.get(self._source, math.inf), _LATE_MIN_MS)
 
     def advance(self, timeout_s: float) -> list[tuple[Task, int]]:
         """Restore one batch; returns the tasks that are ready, each with its input offset.
@@ -394,10 +399,17 @@ class Restorer:
                 return
         self.remove(task.partition)
         task.missed = job.missed(beginning.offset)
+        self._note_comparison(task, start, beginning.offset)
         job.log_restored(self._shown)
         task.redelivered, task.input_id = start.redelivered, self._positions.topic_id if self._decides else ""
         task.committed_note = CommitMetadata.read(beginning.metadata).note
         ready.append((task, beginning.offset))
+
+    def _note_comparison(self, task: Task, start: Start, offset: int) -> None:
+        """Note the time for which a task that begins now needs no comparison with its input."""
+        # One has found all deletes that had gone by now; without one the next record is a young one.
+        pause_ms = self._late_ms if start.lacks_deletes(offset) else _LATE_MIN_MS
+        task.compare_after_ms = max(task.compare_after_ms, time.time() * 1000 + pause_ms)
 
     @property
     def _is_comparing(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -21,6 +22,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import Committed
 from processor.kafka.admin.questions import Question
 from processor.kafka.clients.log_reader import LogReader
+from processor.record import Record
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.input_position import InputPositions
 from processor.runtime.recovery.job import RestoreBar, RestoreProgress
@@ -93,6 +95,58 @@ def until_ready(restorer: Restorer) -> list[tuple[Task, int]]:
     ready: list[tuple[Task, int]] = []
     until(lambda: ready.extend(restorer.advance(0.01)) or not restorer.is_busy, "a restore", pause_s=0)
     return ready
+
+
+_HOUR_MS = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("horizon_h", "behind_h", "ago_h", "is_compared", "is_late"),
+    [
+        (24, 30, 6, False, True),  # It was less than a day behind at its start, which compared nothing.
+        (24, 30, 6, True, False),  # All deletes of the last day are still there, or were found.
+        (24, 30, 25, True, True),
+        (24, 20, 25, True, False),
+        (24, 30, 0.1, False, False),
+        (0, 0.001, 25, True, False),  # As far behind as a healthy task; its topic keeps deletes for no time at all.
+        (0, 0.2, 0.1, True, False),
+        (0, 0.2, 0.3, True, True),
+    ],
+)
+def test_a_task_that_reads_too_late_is_compared_once_in_the_time_that_deletes_stay(
+    begin, horizon_h, behind_h, ago_h, is_compared, is_late
+):
+    """That time counts from the last comparison, not from a rewind, and is ten minutes at least."""
+    restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), 1)
+    [(task, _)] = until_ready(restorer)
+    restorer._compares = True
+    restorer._ranges.horizons_ms["orders.publish"] = horizon_h * _HOUR_MS
+    young = -1 if is_compared else 0
+    now_ms = int(time.time() * 1000)
+    task.compare_after_ms = 0.0
+    restorer._note_comparison(task, Start(5, end=9, young=young), 5)
+    task.compare_after_ms -= ago_h * _HOUR_MS
+    task.start(5)
+    task.process([Record(b"k", b"{}", None, 5, int(now_ms - behind_h * _HOUR_MS))])
+    task.rewind()
+    task.start(5)
+    task.process([Record(b"k", b"{}", None, 5, int(now_ms - behind_h * _HOUR_MS))])
+    assert restorer.lacks_deletes(task) is is_late
+
+
+def test_a_clock_that_was_set_back_makes_no_task_late(begin):
+    """The end of its input is found again within a second or so; until then its last record may be old."""
+    restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), 1)
+    [(task, _)] = until_ready(restorer)
+    restorer._compares = True
+    restorer._ranges.horizons_ms["orders.publish"] = 24 * _HOUR_MS
+    task.compare_after_ms = 0.0
+    task.start(5)
+    task.process([Record(b"k", b"{}", None, 5, int(time.time() * 1000) - 30 * _HOUR_MS)])
+    assert restorer.lacks_deletes(task)
+    task.has_seen(int(time.time() * 1000) + 300_000)
+    task.punctuate()
+    assert not restorer.lacks_deletes(task)
 
 
 def test_damage_that_is_found_before_anything_is_read_is_healed(begin):
