@@ -1,7 +1,8 @@
 """The tree of a filter: the meaning of its text, typed and immutable, before anything is made of it.
 
 Places in the text do not count when trees are compared: two equivalent texts make equal trees. An index over
-equalities, or a translation into another engine's language, starts from here.
+equalities, or a translation into another engine's language, starts from here. A digest of a tree's `repr` is kept with
+the records of a filtered copy, so that names and fields stay.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Constant:
 
     value: Scalar
     """The value; None is NULL."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
     """Its begin in the text, in characters from 0; of every node."""
 
 
@@ -39,7 +40,7 @@ class Constant:
 class Missing:
     """`MISSING`: the result of an expression of the settings that leaves its field out; no value."""
 
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Path:
 
     parts: tuple[str | int, ...]
     """From the record down: a text is the name of a member, a number an element of the array that is there, from 0."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class Compare:
     """The left operand."""
     right: Node
     """The right operand."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class Between:
     """The least value."""
     high: Node
     """The greatest value."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class In:
     """The value to find."""
     choices: tuple[Node, ...]
     """The accepted values, in the text's order."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Like:
     """The value that is searched."""
     pattern: str
     """The regular expression."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
     """The begin of the pattern."""
 
 
@@ -108,7 +109,7 @@ class BeginsWith:
     """The operand."""
     texts: tuple[str, ...]
     """The accepted valuesgin with."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class EndsWith:
     """The operand."""
     texts: tuple[str, ...]
     """The accepted ends."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class IsNull:
 
     operand: Node
     """The operand."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ class IsNan:
 
     operand: Node
     """The operand."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ class Not:
 
     operand: Node
     """The negated operand."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ class And:
 
     operands: tuple[Node, ...]
     """Two or more, in the text's order."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class Or:
 
     operands: tuple[Node, ...]
     """Two or more, in the text's order."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ class Arithmetic:
     """The left operand."""
     right: Node
     """The right operand."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +187,7 @@ class Negative:
 
     operand: Node
     """The value."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +200,7 @@ class If:
     """The value where it is true."""
     otherwise: Node
     """The value where it is false or NULL."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ class Call:
     """The function's name, in capitals."""
     arguments: tuple[Node, ...]
     """In the text's order."""
-    at: int = field(default=0, compare=False)
+    at: int = field(default=0, compare=False, repr=False)
 
 
 Node: TypeAlias = (

@@ -22,6 +22,7 @@ import structlog
 
 from processor.config import ConflatedConfig
 from processor.errors import DefinitionChanged, PartitionHeld
+from processor.filter.parse import parse
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.store.marks import POSITION_NAME
 from processor.wire.partition_marks import InputPosition
@@ -55,7 +56,8 @@ def settled_by_records(pipeline: Pipeline) -> dict[str, str]:
     """
     values: dict[str, object] = {}
     if isinstance(pipeline.settings, ConflatedConfig):
-        values = {"filter": pipeline.settings.filter}
+        text = pipeline.settings.filter
+        values = {"filter": None if text is None else parse(text)}  # Another spelling is the same filter.
     elif not pipeline.derived_from:
         fields = "key", "key_format", "message_type", "sow"
         values = {name: getattr(pipeline.topic, name) for name in fields}

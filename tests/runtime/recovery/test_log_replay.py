@@ -194,9 +194,21 @@ def test_the_records_of_a_partition_keep_the_settings_that_they_were_made_with()
             positions.refuse_changed(OURS._replace(settings=former))
         positions.refuse_changed(OURS._replace(settings=changed))
         positions.refuse_changed(OURS)  # Of a former version, or of a tool.
+    respelled = copy.model_copy(update={"filter": " /qty>10\n"})
+    assert settings_of(Conflate, respelled, topic) == made[1]
     faster = copy.model_copy(update={"interval": 1.0})
     later = topic.model_copy(update={"expiration": 60.0})
     assert (settings_of(DeltaMerge, later, later), settings_of(Conflate, faster, topic)) == made
+
+
+def test_the_digest_of_a_filter_stays_the_same_in_later_versions():
+    """Another one would stop every copy that has a filter: the names and fields of the syntax tree are kept."""
+    text = (
+        "[c]./a/0 = 'x' AND NOT (/b BETWEEN 1 AND 2.5 OR /c IN (1, null) OR /d LIKE 'a%') AND /e BEGINS WITH ('a') "
+        "AND /f ENDS WITH ('b') AND /g IS NULL AND /h IS NAN AND -/i + 1 < IF(/j = true, LENGTH(/k), 3)"
+    )
+    copy = ConflatedConfig(underlying="orders", filter=text)
+    assert settings_of(Conflate, copy, TopicConfig())["filter"] == "a988307ce234"
 
 
 @pytest.mark.parametrize("value", [None, b"", b"{}", b"7", b"[]", b"\xff", b'{"offset":"x"}', b"null"])
