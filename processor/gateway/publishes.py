@@ -183,6 +183,8 @@ class PublishEndpoint:
         """The commands of a body: the fields of each."""
         body = await self._body(request)
         lines = await self._gateway.parsed(body, lambda: _lines(body))
+        if not lines and op != "sow_delete":
+            raise BadRequest("bad_request", "the body has no record")
         query = request.query_params
         common: dict[str, Any] = {"key": query["key"]} if "key" in query else {}
         for name, argument in GATEWAY_ARGUMENTS.items():

@@ -7,6 +7,7 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
@@ -129,7 +130,7 @@ class GuardedHttp(HttpToolsProtocol):
             self._bytes += len(part)
             self._rest_bytes += len(part)
             if not self._is_refused:
-                super().data_received(part)
+                self._parse(part)
             parser: Any = self.parser  # None: it is a WebSocket's now.
             if parser is None or self.transport.is_closing():
                 return
@@ -138,6 +139,34 @@ class GuardedHttp(HttpToolsProtocol):
                 return
             if self._bytes > HEAD_BYTES_MAX and not self._is_refused:
                 self._refuse()
+
+    def _parse(self, part: bytes) -> None:
+        """Parse bytes as uvicorn does; a head that offers another protocol is parsed again without the offer."""
+        self._unset_keepalive_if_required()
+        while True:
+            try:
+                self.parser.feed_data(part)
+            except httptools.HttpParserError:
+                self.send_400_response("Invalid HTTP request received.")
+            except httptools.HttpParserUpgrade as upgrade:
+                if self._is_offer():
+                    part = self._head_without_offer() + part[upgrade.args[0] :]
+                    self.parser = httptools.HttpRequestParser(self)  # The former one reads no body.
+                    self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                    continue
+                if self._should_upgrade():
+                    self.handle_websocket_upgrade()
+            return
+
+    def _is_offer(self) -> bool:
+        """Whether a head offers another protocol than a WebSocket, such as h2c, which is ignored (RFC 9110, 7.8)."""
+        is_upgrade: bool = self.parser.should_upgrade()
+        return is_upgrade and self.parser.get_method() != b"CONNECT" and not self._should_upgrade()
+
+    def _head_without_offer(self) -> bytes:
+        line = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        fields = [b"%s: %s" % field for field in self.headers if field[0] != b"upgrade"]
+        return b"\r\n".join([line, *fields, b"", b""])
 
     def handle_websocket_upgrade(self) -> None:
         """Give the connection to a WebSocket, which ends it if a request on it is not answered yet.
@@ -166,6 +195,8 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """End the wait for the head of a request."""
+        if self._is_offer():
+            return
         self._stop_timer()
         self._is_head = False
         super().on_headers_complete()
@@ -177,6 +208,8 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Wait for the next request if this one was answered before its end."""
+        if self._is_offer():
+            return
         super().on_message_complete()
         self._is_head, self._bytes = True, 0
         if self._is_rest:

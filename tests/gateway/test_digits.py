@@ -168,6 +168,13 @@ def test_lines_end_at_a_line_feed_only(world, character):
     assert json.loads(stored(world))["note"] == character
 
 
+@pytest.mark.parametrize("body", [b"", b" \r\n\n"])
+def test_a_body_without_a_record_is_refused(world, body):
+    """An empty body publishes nothing, and is answered with 400: it was lost on its way."""
+    status, (answer,) = post(world, body)
+    assert (status, answer["detail"]) == (400, "the body has no record")
+
+
 def test_a_byte_order_mark_is_skipped(world):
     """A file with a byte order mark has all of its lines."""
     status, acks = post(world, codecs.BOM_UTF8 + b'{"id":"x"}\n{"id":"y"}')

@@ -308,6 +308,37 @@ def test_what_comes_around_the_parts_of_a_body_is_limited(application, part):
     asyncio.run(main())
 
 
+async def counting(_scope, receive, send):
+    """Answers a request with the number of bytes in its body."""
+    size, more = 0, True
+    while more:
+        event = await receive()
+        size, more = size + len(event["body"]), event["more_body"]
+    text = b"%d bytes" % size
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(text))]})
+    await send({"type": "http.response.body", "body": text})
+
+
+@pytest.mark.parametrize("size", [0, 2_000, 10_000])
+@pytest.mark.parametrize("part", [100, 50_000])
+def test_an_offer_of_another_protocol_is_ignored(size, part):
+    """A request that offers HTTP/2 is an ordinary one: its body arrives, and so do the requests behind it."""
+
+    async def main():
+        protocol, transport = connected(GuardedHttp, counting)
+        offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMA\r\n"
+        head = b"POST /x HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n" % (offer, size)
+        sent = (head + b"z" * size) * 2 + b"GET /x HTTP/1.1\r\nHost: a\r\n%s\r\n" % offer + LIVE
+        for begin in range(0, len(sent), part):
+            protocol.data_received(sent[begin : begin + part])
+        await turns_until(lambda: transport.written.count(b" bytes") == 4 or transport.is_closed)
+        assert transport.written.count(b"%d bytes" % size) >= 2
+        assert not transport.is_closed
+        protocol.end()
+
+    asyncio.run(main())
+
+
 def test_many_small_fields_are_a_large_head():
     """A head of 20 KB in 5,000 fields is refused: each takes 120 bytes of memory."""
 
