@@ -167,7 +167,11 @@ def backfill(
         Keyless, typer.Option(help="Records that workers forward: skip them where workers have read the history.")
     ] = Keyless.SKIP,
     allow_partial: Annotated[
-        bool, typer.Option("--allow-partial", help="Also where the first records are in no archive: delete theirs.")
+        bool,
+        typer.Option(
+            "--allow-partial",
+            help="Also where no archive has the first records: delete theirs; or the last ones of an empty partition.",
+        ),
     ] = False,
     timeout: Timeout = 180.0,
     config: PipelineFile = None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import structlog
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from spark_integration.foundation.options import Options
     from spark_integration.foundation.settings import TopicSettings
     from spark_integration.merge.topic_family import TopicFamily
+
+log = structlog.stdlib.get_logger("sowstream.spark")
 
 _COLUMNS: Final = ("key", "value", "headers", "partition", "offset", "timestamp")
 
@@ -63,7 +66,7 @@ def archived(spark: SparkSession, path: str, settings: TopicSettings, role: Role
 
 def history_to(
     archive: DataFrame | None, settings: TopicSettings, family: TopicFamily, role: Role, ends: Mapping[int, int],
-    options: Options, spark: SparkSession,
+    options: Options, spark: SparkSession, *, accept_unknown: bool = True,
 ) -> History:  # fmt: skip
     """Join an archive with the rest of its topic, up to an offset of each partition.
 
@@ -75,31 +78,59 @@ def history_to(
         ends: the offset after the last record of each partition.
         options: options of Spark's Kafka source.
         spark: the session.
+        accept_unknown: go on where offsets between archive and topic may have been transaction markers or records.
 
     Raises:
         ConfigurationError: records between the archive and the topic are gone.
     """
-    oldest_offsets = family.bounds(role, len(ends)).begins
+    bounds = family.bounds(role, len(ends))
     first: dict[int, int] = {}
     reached: dict[int, int] = {}
     if archive is not None:
         extents = archive.groupBy("partition").agg(F.min("offset").alias("first"), F.max("offset").alias("last"))
         for row in extents.collect():
             first[row["partition"]], reached[row["partition"]] = row["first"], row["last"] + 1
-        for partition, oldest in oldest_offsets.items():
-            end = reached.get(partition)
-            # A topic that retention has emptied begins at its end. Without archived records, the first ones are gone.
-            if end is not None and min(oldest, ends[partition]) > end:
-                raise ConfigurationError(
-                    f"{settings.kafka_topic(role)} partition {partition}: the archive ends before offset {end}, and "
-                    f"the topic begins at {oldest}: the records between are gone"
-                )
+        refuse_gaps(settings.kafka_topic(role), reached, bounds, ends, accept_unknown=accept_unknown)
     begins = {
-        number: min(max(reached.get(number, 0), oldest), ends[number]) for number, oldest in oldest_offsets.items()
+        number: min(max(reached.get(number, 0), oldest), ends[number]) for number, oldest in bounds.begins.items()
     }
     rest = read_topic(spark, settings, role, Bounds(begins, dict(ends)), options).select(*_COLUMNS)
     rows = rest if archive is None else before(archive, ends).unionByName(rest)
     return History(rows, {partition: first.get(partition, begin) for partition, begin in begins.items()})
+
+
+def refuse_gaps(
+    topic: str, reached: Mapping[int, int], bounds: Bounds, ends: Mapping[int, int], *, accept_unknown: bool
+) -> None:
+    """Make sure that no records between an archive and its topic are gone.
+
+    Args:
+        topic: the Kafka topic.
+        reached: the offset after the last archived record; partitions without one are left out.
+        bounds: the offsets in Kafka.
+        ends: the offset after the last record wanted of each partition.
+        accept_unknown: go on, with a warning, where a partition is empty: the last offsets before its end may have been
+            transaction markers, of which an archive has none, or records.
+
+    Raises:
+        ConfigurationError: some are gone, or may be.
+    """
+    for partition, oldest in bounds.begins.items():
+        end = reached.get(partition, 0)
+        if min(oldest, ends[partition]) <= end:
+            continue
+        gap = f"{topic} partition {partition}: the archive ends before offset {end}, and the topic begins at {oldest}"
+        if oldest < bounds.ends[partition]:
+            raise ConfigurationError(f"{gap}: the records between are gone")
+        if not accept_unknown:
+            raise ConfigurationError(
+                f"{gap}, its end: the offsets between were transaction markers, or records that are gone. If the "
+                "publishers use transactions and the archive was complete: --allow-partial"
+            )
+        log.warning(
+            "offsets between archive and empty partition: transaction markers, or records that are gone",
+            topic=topic, partition=partition, archive_end=end, topic_begin=oldest,
+        )  # fmt: skip
 
 
 def before(rows: DataFrame, ends: Mapping[int, int]) -> DataFrame:

@@ -114,7 +114,8 @@ def backfill(
         keyless: the treatment of records that a worker forwards: see `merge_batch`. `skip` is right where workers have
             read all of the history.
         allow_partial: accept a history that begins behind the first record of a partition, in a family with records:
-            those that were merged from the records before, and from none since, are deleted.
+            those that were merged from the records before, and from none since, are deleted. Also accept that the
+            archive ends before an empty partition does: the offsets between may have been transaction markers.
         timeout_s: longest wait for the workers.
 
     Raises:
@@ -129,7 +130,7 @@ def backfill(
     job = _Backfill(spark, settings, own, archive, data_format, as_of, keyless)
     if dry_run:
         with TopicFamily(settings, kafka) as family:
-            plan = job.plan(config, family)
+            plan = job.plan(config, family, accept_unknown=True)
             with plan.merged:
                 return job.report(plan, is_dry=True)
     with Move(settings, kafka, "backfill") as move:
@@ -148,7 +149,7 @@ def _replace(job: _Backfill, move: Move, config: Settings, timeout_s: float, *, 
     was_replacing = move.fence.phase == REPLACING
     try:
         move.await_workers(timeout_s)
-        plan = job.plan(config, move.family, is_repeated=was_replacing)
+        plan = job.plan(config, move.family, is_repeated=was_replacing, accept_unknown=allow_partial)
         if not (allow_partial or was_replacing):
             _refuse_partial(plan, job.settings)
     except BaseException:
@@ -208,13 +209,14 @@ class _Backfill(NamedTuple):
     as_of: datetime | None
     keyless: Keyless
 
-    def plan(self, config: Settings, family: TopicFamily, *, is_repeated: bool = False) -> _Plan:
+    def plan(self, config: Settings, family: TopicFamily, *, is_repeated: bool = False, accept_unknown: bool) -> _Plan:
         """Merge the history.
 
         Args:
             config: the settings as the caller gave them.
             family: the topics.
             is_repeated: whether an earlier call may have written a part of the records.
+            accept_unknown: see `history_to`.
         """
         spark, settings, partitions = self.spark, self.settings, self.settings.topic.partitions
         committed = family.committed(partitions)
@@ -224,7 +226,9 @@ class _Backfill(NamedTuple):
         # The input that is to be in the SOW topic, if no time was given: of workers that never ran, all of it.
         stood = oldest | committed if committed else last
         rows = archived(spark, self.archive, settings, "publish", self.data_format)
-        history = history_to(rows, settings, family, "publish", stood, self.options, spark)
+        history = history_to(
+            rows, settings, family, "publish", stood, self.options, spark, accept_unknown=accept_unknown
+        )
         ends = stood
         if self.as_of is not None:
             ends = ends_at(history.rows, stood, round(self.as_of.timestamp() * 1000))
