@@ -9,7 +9,9 @@ from functools import reduce
 from operator import and_, or_
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from pyspark.errors import AnalysisException
+import structlog
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField
@@ -21,6 +23,8 @@ from spark_integration.read.metadata_columns import SOW, MetadataColumns
 from spark_integration.read.schemas.json_columns import ddl
 from spark_integration.tables.snapshots import Snapshots
 
+log = structlog.stdlib.get_logger("sowstream.spark")
+
 TableFormat: TypeAlias = Literal["parquet", "delta", "iceberg"]
 """The format of the table: snapshots of plain Parquet, or a format with MERGE from a package."""
 
@@ -29,6 +33,15 @@ _GONE: Final = ("delete", "expire")
 
 _TOPIC: Final = "sowstream.topic"
 """The property of a table, and the file of one of Parquet, with the Kafka topic that it follows and the topic's id."""
+
+_MISSING: Final = (
+    "TABLE_OR_VIEW_NOT_FOUND",
+    "SCHEMA_NOT_FOUND",
+    "PATH_NOT_FOUND",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+)
+"""The conditions of Spark and of Delta Lake for a table that does not exist."""
 
 KIND: Final = "__kind"
 """The column with the kind of the update, which the table does not have."""
@@ -251,6 +264,9 @@ def require_package(table_format: str, extensions: str) -> None:
 def follow_topic(session: SparkSession, place: str, table_format: str, topic: str, topic_id: str) -> bool:
     """Record the Kafka topic whose offsets a table has; a table without one takes this one.
 
+    Where properties cannot be read or set, as without the right to change a table whose rows may be written, the log
+    has the reason and the statement.
+
     Args:
         session: the session.
         place: the directory or the name of the table.
@@ -271,10 +287,14 @@ def follow_topic(session: SparkSession, place: str, table_format: str, topic: st
             return False
         present = files.read(_TOPIC)
     else:
+        statement = f"SHOW TBLPROPERTIES {name}"
         try:
-            properties = session.sql(f"SHOW TBLPROPERTIES {name}").collect()
-        except AnalysisException:
-            return False
+            properties = session.sql(statement).collect()
+        except (PySparkException, Py4JJavaError) as error:
+            if is_missing(error):
+                return False
+            log.warning("the topic of the table is not checked", statement=statement, error=reason_of(error))
+            return True
         present = next((row["value"] for row in properties if row["key"] == _TOPIC), None)
     wanted = f"{topic} {topic_id}"
     if present == wanted:
@@ -286,9 +306,24 @@ def follow_topic(session: SparkSession, place: str, table_format: str, topic: st
         )
     if files is not None:
         files.write(_TOPIC, wanted)
-    else:
-        session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({literal(_TOPIC)} = {literal(wanted)})")
+        return True
+    statement = f"ALTER TABLE {name} SET TBLPROPERTIES ({literal(_TOPIC)} = {literal(wanted)})"
+    try:
+        session.sql(statement)
+    except (PySparkException, Py4JJavaError) as error:
+        said = "the topic is not recorded in the table: let an administrator run the statement"
+        log.warning(said, statement=statement, error=reason_of(error))
     return True
+
+
+def is_missing(error: Exception) -> bool:
+    """Return whether an error of Spark says that a table does not exist, and not that it cannot be read."""
+    return isinstance(error, AnalysisException) and error.getCondition() in _MISSING
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of an error of Spark or of Java."""
+    return str(getattr(error, "java_exception", error)).partition("\n")[0]
 
 
 def create_sql(table: str, table_format: str, fields: Sequence[StructField]) -> str:

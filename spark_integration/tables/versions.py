@@ -20,7 +20,7 @@ from processor.wire import columns as names
 from spark_integration.foundation.arrow_records import HEADERS_DDL
 from spark_integration.publish.commands import header
 from spark_integration.tables.snapshots import Snapshots
-from spark_integration.tables.upsert import create_sql, require_package, target
+from spark_integration.tables.upsert import create_sql, is_missing, require_package, target
 from spark_integration.tables.version_columns import LAST_RECORD, MARKS, MISFIT, PLACE, VersionColumns
 from spark_integration.tables.version_fold import REPEATED_MAX, STATE, VERSIONS_DDL, VersionFold
 
@@ -301,5 +301,7 @@ class _MergedVersions(VersionTable):
 
         try:
             return bool(self._session.read.format("delta").load(self._place).columns)
-        except AnalysisException:
-            return False
+        except AnalysisException as error:
+            if is_missing(error):
+                return False
+            raise

@@ -6,19 +6,22 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from processor.errors import ConfigurationError, Stop
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType, TimestampType
 
 from spark_integration import read_sow, stream_sow
 from spark_integration.tables.snapshots import Snapshots
-from spark_integration.tables.upsert import MergedPaths, create_sql, merge_sql, read_snapshot, upsert_to
+from spark_integration.tables.upsert import MergedPaths, create_sql, follow_topic, merge_sql, read_snapshot, upsert_to
 from tests.spark.upserting_job import COLUMNS, batches
 
 needs_spark = [
@@ -274,6 +277,49 @@ def test_a_name_inside_a_struct_is_no_part_of_the_create_statement() -> None:
     said = create_sql("db.t", "iceberg", [StructField("a", ArrayType(inner))])
     columns = f"(`a` array<struct<`px-``last`: bigint, `{HOSTILE}`: timestamp_ltz>>)"
     assert said == f"CREATE TABLE IF NOT EXISTS db.t {columns} USING iceberg"
+
+
+class Catalog:
+    """A session whose catalog refuses statements."""
+
+    def __init__(self, **errors: PySparkException) -> None:
+        self.errors, self.statements = errors, []
+
+    def sql(self, statement: str):
+        """A result without rows, or the error of the statement's first word."""
+        if (error := self.errors.get(statement.partition(" ")[0])) is not None:
+            raise error
+        self.statements.append(statement)
+        return SimpleNamespace(collect=list)
+
+
+def refusal(condition: str | None, kind=AnalysisException):
+    """An error of Spark with this condition."""
+    return kind("Permission denied\n\tat java", errorClass=condition)
+
+
+ALTER = "ALTER TABLE lake.db.t SET TBLPROPERTIES ('sowstream.topic' = 'orders.sow id1')"
+
+
+@pytest.mark.parametrize(
+    ("errors", "statements", "warned", "follows"),
+    [
+        ({}, ["SHOW TBLPROPERTIES lake.db.t", ALTER], None, True),
+        ({"SHOW": refusal("TABLE_OR_VIEW_NOT_FOUND")}, [], None, False),
+        ({"SHOW": refusal("DELTA_MISSING_DELTA_TABLE")}, [], None, False),
+        ({"SHOW": refusal("INSUFFICIENT_PERMISSIONS")}, [], "SHOW TBLPROPERTIES lake.db.t", True),
+        ({"ALTER": refusal(None)}, ["SHOW TBLPROPERTIES lake.db.t"], ALTER, True),
+        ({"ALTER": refusal(None, PySparkException)}, ["SHOW TBLPROPERTIES lake.db.t"], ALTER, True),
+    ],
+)  # fmt: skip
+def test_a_table_whose_properties_are_not_the_jobs_is_written(errors, statements, warned, follows) -> None:
+    """A statement about the table's topic that is refused is logged, and the job goes on; a missing table is none."""
+    session = Catalog(**errors)
+    with capture_logs() as lines:
+        assert follow_topic(session, "lake.db.t", "iceberg", "orders.sow", "id1") is follows
+    assert session.statements == statements
+    assert [(line["log_level"], line["statement"]) for line in lines] == ([("warning", warned)] if warned else [])
+    assert all(line["error"].endswith("Permission denied") for line in lines)
 
 
 @with_spark

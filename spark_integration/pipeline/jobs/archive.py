@@ -28,7 +28,7 @@ from spark_integration.pipeline.ingesting.kafka_source import (
     starting_offsets,
 )
 from spark_integration.pipeline.job import Job, JobSettings, Target
-from spark_integration.tables.upsert import create_sql, require_package, target
+from spark_integration.tables.upsert import create_sql, is_missing, reason_of, require_package, target
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -276,12 +276,12 @@ class _DeltaWriter(ArchiveWriter):
                 assert files is not None, "with a session, every file system can be reached"
                 files.names("")
                 self._files = files
-            except AnalysisException:
-                return None
-            except Py4JJavaError as error:
+            except (AnalysisException, Py4JJavaError) as error:
+                if is_missing(error):
+                    return None
                 if _is_path(self._place):
                     raise
-                log.warning("an older checkpoint cannot be refused", table=self._place, error=str(error.java_exception))
+                log.warning("an older checkpoint cannot be refused", table=self._place, error=reason_of(error))
                 return None
         return self._files
 
@@ -295,8 +295,10 @@ class _DeltaWriter(ArchiveWriter):
         try:
             reader = self._session.read.format("delta")
             return reader.load(self._place) if _is_path(self._place) else self._session.table(self._place)
-        except AnalysisException:
-            return None
+        except AnalysisException as error:
+            if is_missing(error):
+                return None
+            raise
 
 
 class _IcebergWriter(ArchiveWriter):

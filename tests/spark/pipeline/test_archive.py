@@ -6,13 +6,19 @@ import json
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
+from pyspark.errors import AnalysisException
+
 from processor.errors import ConfigurationError
+from spark_integration.pipeline.jobs.archive import archive_writer
+from spark_integration.tables.version_columns import VersionColumns
+from spark_integration.tables.versions import version_table
 from tests.endtoend.world import random_commands
 from tests.spark.pipeline.lake_job import rows
 from tests.spark.pipeline.test_killed import SPARK, Run
@@ -34,6 +40,29 @@ def _written(pipeline):
 def _fill(world, begin, end):
     world.publish([(b"%d" % (n % 7), {"id": n % 7, "n": n}, {"x": str(n)}) for n in range(begin, end)])
     world.publish([(b"%d" % (n % 7), {"id": n % 7, "n": n}, {"version": "1"}) for n in range(begin, end)], "delta")
+
+
+@pytest.mark.parametrize("condition", ["DELTA_TABLE_NOT_FOUND", "INSUFFICIENT_PERMISSIONS"])
+def test_a_table_that_cannot_be_read_is_not_begun_again(condition) -> None:
+    """An archive and a table of versions without rows begin with the first record; unreadable ones are an error."""
+
+    def load(place: str):
+        raise AnalysisException(f"no {place} for you", errorClass=condition)
+
+    reader = SimpleNamespace(load=load)
+    conf = SimpleNamespace(get=lambda name, default: "io.delta.sql.DeltaSparkSessionExtension")
+    session = SimpleNamespace(read=SimpleNamespace(format=lambda name: reader), table=load, conf=conf)
+    reads = [
+        lambda: archive_writer(session, "/lake/archive", "delta", "c").reached(["orders.delta"]),
+        lambda: archive_writer(session, "lake.archive", "delta", "c").reached(["orders.delta"]),
+        lambda: version_table(session, "/lake/history", "delta", VersionColumns(None, "")).state_rows(),
+    ]
+    for read in reads:
+        if condition.endswith("NOT_FOUND"):
+            assert not read()
+        else:
+            with pytest.raises(AnalysisException, match="for you"):
+                read()
 
 
 @pytest.mark.spark
