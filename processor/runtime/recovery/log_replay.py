@@ -248,6 +248,8 @@ class PresentKeys(LogReplay):
     def __init__(self, topic: str, partition: int, begin: int, end: int, state: LayeredState) -> None:
         super().__init__(topic, partition)
         self.target = end
+        self.has_present_end = False
+        """True if `target` is an end of which Kafka was asked when this pass had come to the one before."""
         self._position = self._begin = begin
         self._state = state
         self._keys: set[bytes] = set()
@@ -286,7 +288,7 @@ class PresentKeys(LogReplay):
         self._keys = set()
         if self._later:
             self._parts, self._part = self._later.pop()
-            self._position, self._is_again = self._begin, True
+            self._position, self._is_again, self.has_present_end = self._begin, True, False
         else:
             self._position = max(self._position, end)
             self.is_complete = True

@@ -34,7 +34,7 @@ from processor.runtime.recovery.job import (
     stop_for_hold,
 )
 from processor.runtime.recovery.log_replay import LogReplay, replays
-from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges
+from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges, place_question
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
 from processor.store.marks import FENCE_NAME, POSITION_NAME
@@ -131,6 +131,7 @@ class Restorer:
             table=open_table is not None,
             is_copy=self._compares,
         )
+        self._ask_present = place_question(admin, source, "end")
         self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
         self._jobs: dict[int, RestoreJob] = {}
 
@@ -146,6 +147,7 @@ class Restorer:
         """Stop restoring a partition, if it was being restored."""
         job = self._jobs.pop(partition, None)
         self._ranges.remove(partition)
+        self._ask_present.forget(partition)
         self._stalls.forget(partition)
         for part in job.logs.values() if job is not None else ():
             if not part.is_complete:
@@ -195,6 +197,7 @@ class Restorer:
         for number, outcome in self._ranges.turn().items():
             self._begin(self._jobs[number], outcome, ready)
         self._compare_next(ready)
+        self._read_to_present(ready)
         until_s = time.monotonic() + _TURN_S
         while any(job.logs for job in self._jobs.values()):
             read = self._reader.read(_BATCH_RECORDS_MAX, timeout_s)
@@ -363,11 +366,15 @@ class Restorer:
             log_restoring(part)
         # The topic of a table has other writers: while records come all the time, no end of the partition is reported.
         if part.position >= part.target and not part.is_complete:
+            if part is job.present and not job.present.has_present_end:
+                self._ask_present.want(part.partition)
+                return
             self._finish(job, part, part.position, ready)
 
     def _finish(self, job: RestoreJob, part: LogReplay, end: int, ready: list[tuple[Task, int]]) -> None:
         """Complete a log; with the last one the task is ready."""
         part.finish(end)
+        self._ask_present.forget(part.partition)
         self._reader.remove(part.topic, part.partition)
         self._stalls.moved(part.partition)
         if not part.is_complete:
@@ -425,6 +432,19 @@ class Restorer:
             waiting[0].is_ready_to_compare = False
             with self._repair(waiting[0]):
                 self._complete(waiting[0], ready)
+
+    def _read_to_present(self, ready: list[tuple[Task, int]]) -> None:
+        """Have comparisons that have come to the end of before go on to the end of now.
+
+        Kafka may have removed records on the way, as their keys have newer ones behind the end of before.
+        """
+        for partition, end in self._ask_present.turn().items():
+            job = self._jobs[partition]
+            assert job.present is not None
+            job.present.target, job.present.has_present_end = max(end, job.present.target), True
+            if job.present.position >= job.present.target:
+                with self._repair(job):
+                    self._finish(job, job.present, job.present.position, ready)
 
     def _beginning(self, job: RestoreJob, start: Start) -> Beginning:
         """Decide where the input begins, by the group's offset and the input position.

@@ -21,11 +21,12 @@ from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import Committed
 from processor.kafka.admin.questions import Question
-from processor.kafka.clients.log_reader import LogReader
-from processor.record import Record
+from processor.kafka.clients.log_reader import LogReader, Position
+from processor.record import Record, Stored
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.input_position import InputPositions
-from processor.runtime.recovery.job import RestoreBar, RestoreProgress
+from processor.runtime.recovery.job import RestoreBar, RestoreJob, RestoreProgress
+from processor.runtime.recovery.log_replay import PresentKeys
 from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges, Start
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
@@ -132,6 +133,26 @@ def test_a_task_that_reads_too_late_is_compared_once_in_the_time_that_deletes_st
     task.start(5)
     task.process([Record(b"k", b"{}", None, 5, int(now_ms - behind_h * _HOUR_MS))])
     assert restorer.lacks_deletes(task) is is_late
+
+
+def test_a_comparison_reads_to_the_end_of_its_own_time(begin, monkeypatch):
+    """A key whose record before the former end was removed by compaction has a newer one behind it, and is kept."""
+    monkeypatch.setattr(restoring, "_BATCH_RECORDS_MAX", 1)
+    restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), 1)
+    [(task, _)] = until_ready(restorer)
+    task.state.restore({b"updated": Stored(1, b"{}"), b"gone": Stored(4, b"{}")}, 2, 0)
+    properties = restorer._ranges._admin._properties
+    writer = Producer({"bootstrap.servers": properties["bootstrap.servers"]})
+    for key in (b"a", b"b", b"c", b"d", b"updated"):
+        writer.produce("orders.publish", b"{}", key, 0)
+    assert writer.flush(PATIENCE_S) == 0
+    restorer._jobs[0] = compared = RestoreJob(task, 0.0, start=Start(1, end=2, young=-1))
+    compared.present = PresentKeys("orders.publish", 0, 0, 2, task.state)
+    compared.logs = {"orders.publish": compared.present}
+    restorer._reader.add([Position("orders.publish", 0, 0)])
+    restorer._stalls.moved(0)
+    until_ready(restorer)
+    assert [record.key for record in task.missed] == [b"gone"]
 
 
 def test_a_clock_that_was_set_back_makes_no_task_late(begin):
