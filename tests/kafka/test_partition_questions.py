@@ -118,6 +118,21 @@ def test_a_partition_that_has_left_is_asked_of_no_more(kafka: Kafka) -> None:
     assert len(kafka.tries) == 1
 
 
+def test_a_patient_question_is_repeated_less_and_less_often(kafka: Kafka) -> None:
+    """A question that is asked all the time burdens no cluster in which a leader is away for long."""
+    asked = PartitionQuestion("the end of orders.sow partition {}", kafka.renewal, kafka.ask, pause_max_s=10.0)
+    pauses = []
+    for _ in range(10):
+        asked._wanted[0] = 0.0
+        assert asked.turn() == {}
+        kafka.fail(0, KafkaError.NOT_LEADER_FOR_PARTITION)
+        assert asked.turn() == {}
+        pauses.append(asked._pauses[0])
+    assert pauses[:3] == [0.05, 0.1, 0.2]
+    assert pauses[-2:] == [10.0, 10.0]
+    assert len(kafka.tries) == 10
+
+
 def test_what_is_refused_is_not_asked_again(kafka: Kafka) -> None:
     """A refused request is not repeated: waiting does not grant a missing ACL."""
     asked = question(kafka, 0)

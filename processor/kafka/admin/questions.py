@@ -118,17 +118,26 @@ class PartitionQuestion(Generic[_T]):
     together, and one leader that is away would delay all of them.
     """
 
-    def __init__(self, text: str, renewal: Renewal, ask: Callable[[Sequence[int]], Mapping[int, Question[_T]]]) -> None:
+    def __init__(
+        self,
+        text: str,
+        renewal: Renewal,
+        ask: Callable[[Sequence[int]], Mapping[int, Question[_T]]],
+        *,
+        pause_max_s: float | None = None,
+    ) -> None:
         """Send nothing yet.
 
         Args:
             text: the question in log lines and errors, such as "the end of orders.sow partition {}".
             renewal: that of the client, which is replaced when it gets no answers.
             ask: sends the request once, for these partitions.
+            pause_max_s: longest time before a repetition; None: half a second.
         """
         self._text = text
         self._renewal = renewal
         self._ask = ask
+        self._pause_max_s = _PAUSE_MAX_S if pause_max_s is None else pause_max_s
         # By partition, the earliest time of the next request, on the monotonic clock.
         self._wanted: dict[int, float] = {}
         self._pauses: dict[int, float] = {}
@@ -199,7 +208,7 @@ class PartitionQuestion(Generic[_T]):
             self._renewal.refresh()
         else:
             raise kafka_errors.stop(error, f"asking for {name}") from error
-        pause_s = self._pauses[partition] = min(2 * self._pauses.get(partition, _PAUSE_S / 2), _PAUSE_MAX_S)
+        pause_s = self._pauses[partition] = min(2 * self._pauses.get(partition, _PAUSE_S / 2), self._pause_max_s)
         self._wanted[partition] = time.monotonic() + pause_s
         self._errors[partition] = kafka_error
 

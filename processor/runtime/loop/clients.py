@@ -71,6 +71,15 @@ class WaitingRecords:
 _QUIET_MS: Final = 1_000
 _DUE_MS: Final = 100
 """Time between two questions for the end of a partition, and the same while records of its state are due."""
+_AGAIN_MS: Final = 10_000
+"""The same while the partition has no leader, or an answer is not reached, as that of a log that was cut off since."""
+
+
+class _End(NamedTuple):
+    """The end of a partition, asked for at a time."""
+
+    offset: int
+    asked_ms: int
 
 
 class SeenInput:
@@ -91,9 +100,11 @@ class SeenInput:
             clock_ms: the wall clock, milliseconds since the epoch.
         """
         self._admin, self._topic, self._clock_ms = admin, topic, clock_ms
-        self._question = PartitionQuestion(f"the end of {topic} partition {{}}", admin.renewal, self._ask)
+        self._question = PartitionQuestion(
+            f"the end of {topic} partition {{}}", admin.renewal, self._ask, pause_max_s=_AGAIN_MS / 1000
+        )
         self._asked_ms: dict[int, int] = {}
-        self._ends: dict[int, int] = {}  # The answers up to which the tasks have not read yet.
+        self._ends: dict[int, _End] = {}  # The answers up to which the tasks have not read yet.
 
     def look(self, tasks: Sequence[Task], ended: Mapping[int, int]) -> None:
         """Note in running tasks how far they have read; cheap, to be called in each turn of the loop.
@@ -102,18 +113,25 @@ class SeenInput:
             tasks: the running tasks.
             ended: by partition without a further record for now, the offset of its end.
         """
-        self._ends |= self._question.turn()
+        for number in self._asked_ms.keys() - {task.partition for task in tasks}:
+            self._question.forget(number)
+            self._ends.pop(number, None)
+            del self._asked_ms[number]
+        for number, offset in self._question.turn().items():
+            if number not in self._ends or offset < self._ends[number].offset:
+                self._ends[number] = _End(offset, self._asked_ms[number])
         now_ms = self._clock_ms()
         for task in tasks:
             number, position = task.partition, task.next_offset
             if number in ended and not task.is_paused and not task.left:
                 task.reached_end()
                 position = max(position, ended[number])
-            if number in self._ends and position >= self._ends[number]:
-                del self._ends[number]
-                task.has_seen(self._asked_ms[number])
+            if number in self._ends and position >= self._ends[number].offset:
+                task.has_seen(self._ends.pop(number).asked_ms)
             pause_ms = _DUE_MS if task.state.next_due_ms <= now_ms else _QUIET_MS
-            if number not in self._ends and abs(now_ms - task.seen_ms) >= pause_ms:
+            is_open = number in self._ends
+            since_ms = self._asked_ms[number] if is_open else task.seen_ms
+            if abs(now_ms - since_ms) >= (_AGAIN_MS if is_open else pause_ms):
                 self._question.want(number)
 
     def _ask(self, partitions: Sequence[int]) -> Mapping[int, Question[int]]:

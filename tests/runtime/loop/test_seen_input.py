@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
+from processor.runtime.loop.clients import SeenInput
+from tests.kafka.test_partition_questions import Kafka
 from tests.runtime.loop.turned_thread import TurnedThread, mock_kafka
+from tests.runtime.test_task import a_task
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from processor.kafka.admin.admin import Admin
+    from processor.runtime.task import Task
 
 _KEY = b"8"
 
@@ -83,3 +90,40 @@ def test_a_record_that_was_not_renewed_expires(orders: Orders) -> None:
     assert orders.record is not None
     orders.now_ms += 1_000
     orders.turn_until(lambda: orders.record is None)
+
+
+def test_a_partition_that_has_left_is_not_asked_for_its_end() -> None:
+    """A revoked partition, whose leader may be away for long, costs no further requests."""
+    kafka, clock = Kafka(), [1_000_000]
+    seen, task = asking(kafka, clock)
+    seen.look([task], {})
+    seen.look([task], {})
+    assert len(kafka.tries) == 1
+    seen.look([], {})
+    kafka.fail(3, KafkaError.NOT_LEADER_FOR_PARTITION)
+    seen.look([], {})
+    assert seen._question.unanswered(3) is None
+    assert len(kafka.tries) == 1
+
+
+def test_an_end_that_is_never_reached_is_asked_for_again() -> None:
+    """A log that was truncated ends before a former answer; a later answer of a longer log changes nothing."""
+    kafka, clock = Kafka(), [1_000_000]
+    seen, task = asking(kafka, clock)
+    for end, reached in ((7, False), (9, False), (5, True)):
+        asked_ms = clock[0]
+        for _ in range(2):
+            seen.look([task], {3: 5})
+        kafka.answer(3, end)
+        seen.look([task], {3: 5})
+        assert (task.seen_ms == asked_ms) is reached
+        clock[0] += 10_000
+    assert len(kafka.tries) == 3
+
+
+def asking(kafka: Kafka, clock: list[int]) -> tuple[SeenInput, Task]:
+    """Create the questions of one running task."""
+    admin = SimpleNamespace(renewal=kafka.renewal, ask_offsets=lambda _topic, partitions, _kind: kafka.ask(partitions))
+    task = a_task(clock=clock)
+    task.start(0)
+    return SeenInput(cast("Admin", admin), "orders.publish", lambda: clock[0]), task
