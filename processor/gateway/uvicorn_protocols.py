@@ -33,8 +33,9 @@ PART_BYTES: Final = 4096
 """What is parsed at a time of the bytes that have come, before a limit is looked at again: 700 empty frames."""
 PIPELINE_MAX: Final = 100
 """Requests that come on a connection before the one in front of them is answered."""
-LOGON_BYTES_MAX: Final = 32 * 1024
-"""Largest message of a WebSocket without an identity: it has to hold a token, and is parsed in a few milliseconds."""
+LOGON_BYTES_MAX: Final = 64 * 1024
+"""Largest message of a WebSocket without an identity, within a part: it holds a token, as the head of a request does.
+"""
 REST_BYTES_MAX: Final = 16 * 1024 * 1024
 """What is read, and thrown away, of a request that was answered before its end: its sender often reads nothing before
 it has sent all, and would get no answer from a connection that is reset."""
@@ -272,6 +273,7 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
 
     is_served = False
     """True if the application has ended."""
+    _is_admitted = False
     _unread = b""
     _pong = b""  # It waits until the client takes something.
 
@@ -290,6 +292,10 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
                 self.transport.abort()  # As the event loop does, which does not call this function each time.
                 raise
             begin += PART_BYTES
+            held = len(self.conn.reader.buffer) + sum(map(len, self.frames))  # Of a message that is not complete.
+            if held > LOGON_BYTES_MAX and not self._is_admitted and not self.transport.is_closing():
+                self.conn.fail(1009, "a message before the logon is too large")
+                self.handle_parser_exception()
             if self.conn.handshake_exc is not None and not self.handshake_initiated:  # uvicorn would leave it open.
                 self.transport.write(b"".join(self.conn.data_to_send()))
                 self.transport.close()
@@ -304,12 +310,20 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     async def receive(self) -> Any:
-        """Take the next message for the application; if there is no other one, reading goes on."""
+        """Take the next message for the application; if there is no other one, reading goes on.
+
+        Before its client has an identity, reading goes on when the application has carried out the message.
+        """
+        self._read_if_empty()
         message = await self.queue.get()
+        if self._is_admitted:
+            self._read_if_empty()
+        return message
+
+    def _read_if_empty(self) -> None:
         if self.read_paused and self.queue.empty():
             self.read_paused = False
             self._read_on()
-        return message
 
     def handle_connect(self, event: Request) -> None:
         """Begin to serve a WebSocket."""
@@ -318,10 +332,9 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
             write = None if self.conn.extensions else self.write_frame  # An extension would have to encode it.
             scope: Any = self.scope
             scope["extensions"][Transport.EXTENSION] = Transport(self.transport.abort, write, self._admit)
-            self.conn.max_message_size = min(LOGON_BYTES_MAX, self.config.ws_max_size)
 
     def _admit(self) -> None:
-        self.conn.max_message_size = self.config.ws_max_size
+        self._is_admitted = True
 
     def handle_cont(self, event: Frame) -> None:
         """Take a fragment: the parts of a message are one object, however small and many they are."""

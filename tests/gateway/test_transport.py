@@ -79,8 +79,8 @@ def test_an_upgrade_with_too_large_a_head_is_answered(memory_world, fields):
 
 
 def test_a_message_before_the_logon_is_small(guarded):
-    """A message of 33 KB closes a socket without an identity with 1009, and is read from one that has logged on."""
-    text = '[{"op": "ping", "id": "a"}' + " " * LOGON_BYTES_MAX + "]"
+    """A message of 128 KB closes a socket without an identity with 1009, and is read from one that has logged on."""
+    text = '[{"op": "ping", "id": "a"}' + " " * (2 * LOGON_BYTES_MAX) + "]"
     client = guarded.world.connect()
     client.socket.send(text)
     with pytest.raises(ConnectionClosed):
@@ -89,6 +89,17 @@ def test_a_message_before_the_logon_is_small(guarded):
     client = guarded.world.connect("t-ann")
     client.socket.send(text)
     client.until(lambda: "a" in client.acks)
+    client.close()
+
+
+def test_a_large_message_may_follow_the_logon_at_once(guarded):
+    """A client that sends its logon of 40 KB, and a message of 128 KB, without waiting for an answer gets both."""
+    filling = " " * LOGON_BYTES_MAX
+    client = guarded.world.connect()
+    logon = '{"op": "logon", "id": "l", "token": "t-ann"' + filling[:40_000] + "}"
+    for text in (logon, '[{"op": "ping", "id": "a"}' + filling * 2 + "]"):
+        client.socket.send(text)
+    client.until(lambda: "l" in client.acks and "a" in client.acks)
     client.close()
 
 
