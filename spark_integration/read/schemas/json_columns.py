@@ -53,14 +53,27 @@ _COMMA: Final = r"""["'](?:(?:[0-9.eE+-]++,|,[0-9.])[0-9.,eE+-]*+["']|[0-9.,eE+-
 """A text whose commas Spark leaves out, to read a decimal; an escape may stand for one."""
 _EXPONENT: Final = r"[eE][+-]?[\p{Nd},]{5}"
 """A long exponent; quick to look for, and also in many hashes."""
-_WITH_EXPONENT: Final = rf"""["':,\[\s/][+\-\p{{Nd}}.]*+{_EXPONENT}"""
-"""The beginning of a number, or of a text of one, with a long exponent. Each comma is a beginning and goes on nowhere,
-so that a long array of numbers is gone through once."""
+_ESCAPE: Final = r"\\u(?!00[46]5)[01aAfF][0-9A-Fa-f]{3}"
+"""An escape that may stand for a digit, in any script, or a sign; not for the letter e."""
+_NUMBER: Final = (
+    rf"(?:\\?[+\-\p{{Nd}}.]|{_ESCAPE})*+(?:\\?[eE]|\\u00[46]5)(?:\\?[+-])?(?:\\?[\p{{Nd}},]|{_ESCAPE}){{5}}+"
+)
+"""A number up to the fifth digit of its exponent; an escape may stand for each character."""
+_WITH_EXPONENT: Final = rf"""["']{_NUMBER}(?:\\?[\p{{Nd}},]|{_ESCAPE})*+["']|[:,\[\s/]{_NUMBER}"""
+"""A text of a number with a long exponent, or the beginning of such a number. Each comma is a beginning and goes on
+nowhere, so that a long array of numbers is gone through once."""
 _BACKSLASH: Final = literal("\\")
-_ESCAPED: Final = r"\\(?:u00(?:2[bBcCdDeE]|3[0-9]|[46]5)|[0-9eE+\-.,])"
-"""A character of a number, escaped."""
-_LONG_NUMBER: Final = rf"(?<![\p{{Nd}}.,])[\p{{Nd}}.,]{{{LONGEST}}}"
-_DIGITS_IN_A_LOCALE: Final = literal(r"\p{Nd}{5}|\\")
+_LONG_NUMBER: Final = (
+    rf"""(?<![\p{{Nd}}.])[\p{{Nd}}.]{{{LONGEST}}}|["'](?:\\?[+\-\p{{Nd}}.,]|{_ESCAPE}){{{LONGEST}}}+"""
+)
+_ANY_ESCAPE: Final = r"\\(?:u[0-9A-Fa-f]{4}|[^u\\])"
+_IN_A_LOCALE: Final = (
+    rf"""["'](?:[^"'\p{{L}}\p{{Nd}}^\\]*+(?:\p{{Nd}}|{_ANY_ESCAPE})[^"'\p{{L}}^\\]*+"""
+    r"""(?:\\|[\p{L}^][^"'\p{Nd}\\]{0,5}+(?:\\|\p{Nd}{5}))"""
+    rf"""|(?:[^"'\p{{L}}\\]|{_ANY_ESCAPE}){{{LONGEST}}}+)"""
+)
+"""A text that begins as a number, with a long exponent behind any letters, or without a letter for long; an escape may
+stand for each of its characters."""
 _STRING: Final = r'(?s)"(?:[^"\\]|\\.)*+(?:"|\\?\z)'
 """A string of JSON; one without an end goes on to the end of the text, so that nothing is gone through twice, also with
 a line break behind a backslash. The quantifier is possessive: Java's stack has no room for another one's 5,000
@@ -120,14 +133,13 @@ def out_of_range(text: str, struct: StructType, options: Mapping[str, str] = FRO
     is_unknown = f"exact IS NULL OR exact.{name_of(mark)} IS NOT NULL OR try_parse_json({text}) IS NULL"
     names.append(f"IF({is_unknown}, {literal('a number with an exponent of more than four digits')}, NULL)")
     reading = _Reading.of(text, {**options, "columnNameOfCorruptRecord": mark.name})
+    has_sign = f"({text} RLIKE {literal(_EXPONENT)} OR contains({text}, {_BACKSLASH}))"
     signs = [
-        f"{text} RLIKE {literal(_EXPONENT)} AND {text} RLIKE {literal(_WITH_EXPONENT)}",
+        f"{has_sign} AND {text} RLIKE {literal(_WITH_EXPONENT)}",
         f"length({text}) > {LONGEST} AND {text} RLIKE {literal(_LONG_NUMBER)}",
-        f"contains({text}, {_BACKSLASH}) AND {text} RLIKE {literal(_ESCAPED)}",
     ]
     if reading.has_locale:
-        # It has digits and a sign for exponents of its own.
-        signs = [f"{text} RLIKE {_DIGITS_IN_A_LOCALE}"]
+        signs.append(f"{text} RLIKE {literal(_IN_A_LOCALE)}")
     return f"IF({' OR '.join(signs)}, {_named(reading, texts, names)}, NULL)"
 
 
