@@ -11,6 +11,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.http11 import Request
+from websockets.protocol import State
 
 from processor.gateway.problems import problem
 from processor.subscriptions.request.turn import TURN_S
@@ -285,10 +286,11 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
     def _read_on(self) -> None:
         until_s = self.loop.time() + TURN_S
         unread, begin = self._unread, 0
-        while begin < len(unread) and not self.read_paused and not self.transport.is_closing():
+        while begin < len(unread) and not self.read_paused and not self._is_over():
             try:
                 super().data_received(unread[begin : begin + PART_BYTES])
             except Exception:
+                self._unread = b""
                 self.transport.abort()  # As the event loop does, which does not call this function each time.
                 raise
             begin += PART_BYTES
@@ -301,13 +303,19 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
                 self.transport.close()
             if self.loop.time() > until_s:
                 break
-        self._unread = b"" if self.transport.is_closing() else unread[begin:]
+        self._unread = b"" if self._is_over() else unread[begin:]
+        if self.transport.is_closing():
+            return
         if self._unread:
             self.transport.pause_reading()
             if not self.read_paused:
                 self.loop.call_soon(self._read_on)
         elif not self.read_paused:
             self.transport.resume_reading()
+
+    def _is_over(self) -> bool:
+        """Whether what has come is thrown away: the connection was closed, and not by the loss of its client."""
+        return self.transport.is_closing() and self.conn.state is not State.OPEN
 
     async def receive(self) -> Any:
         """Take the next message for the application; if there is no other one, reading goes on.
@@ -316,6 +324,12 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
         """
         self._read_if_empty()
         message = await self.queue.get()
+        while self.disconnected and self._unread and self.queue.empty():  # It is the end, which comes behind the rest.
+            self.read_paused = False
+            self._read_on()
+            self.queue.put_nowait(message)
+            await asyncio.sleep(0)  # Others have a turn.
+            message = await self.queue.get()
         if self._is_admitted:
             self._read_if_empty()
         return message
@@ -348,6 +362,8 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
     def handle_ping(self) -> None:
         """Answer a ping; while the client takes nothing, the last one alone, and when it does (RFC 6455, 5.5.3)."""
         output = self.conn.data_to_send()
+        if self.transport.is_closing():
+            return
         if self.writable.is_set() or self.conn.close_rcvd is not None:
             self.transport.write(b"".join(output))
         elif output:
@@ -355,7 +371,7 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
 
     def handle_parser_exception(self) -> None:
         """End a connection with a wrong frame; uvicorn cannot before the application has accepted it."""
-        if self.conn.close_sent is None:
+        if self.conn.close_sent is None or self.transport.is_closing():
             self.transport.abort()
         else:
             super().handle_parser_exception()

@@ -196,6 +196,22 @@ def test_messages_that_come_at_once_wait_unread_for_the_application():
     asyncio.run(main())
 
 
+def test_messages_of_a_client_that_is_lost_are_taken():
+    """Messages that came before the loss of a connection are taken, also those that are not parsed yet."""
+
+    async def main():
+        messages = []
+        protocol, transport = await websocket(messages)
+        sent = [f"{number:05d}" for number in range(20_000)]
+        protocol.data_received(b"".join(b"\x81\x85%s%s" % (MASK, text.encode()) for text in sent))
+        transport.close()
+        protocol.connection_lost(ConnectionResetError())
+        await turns_until(lambda: protocol.is_served)
+        assert messages == sent
+
+    asyncio.run(main())
+
+
 def test_pings_of_a_client_that_takes_nothing_are_answered_once():
     """While its client takes nothing a WebSocket keeps the answer to the last ping alone, and then sends it."""
 
