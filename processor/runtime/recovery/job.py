@@ -176,13 +176,12 @@ def present_keys(task: Task, source: str, start: Start) -> PresentKeys | None:
     """
     if not task.state.scan(None, 1):
         return None
-    where = {"topic": source, "partition": task.partition}
     if task.pipeline.processor_type.keeps_input_keys:
-        log.info("comparing with the input", **where, end=start.end)
         return PresentKeys(source, task.partition, start.oldest, start.end, task.state)
     log.error(
         "deletes of the input may be missing",
-        **where,
+        topic=source,
+        partition=task.partition,
         why="the group was away for longer than its delete.retention.ms",
         remedy="rebuild the family; a plug-in that declares `keeps_input_keys` is compared with its input",
     )

@@ -395,15 +395,15 @@ class Restorer:
             self._restart(job)
             self._jobs[task.partition].beginning = beginning
             return
-        if job.present is None and start.lacks_deletes(beginning.offset):
-            if self._is_comparing:
+        is_due = job.present is None and start.lacks_deletes(beginning.offset)
+        if is_due and (present := present_keys(task, self._source, start)) is not None:
+            if self._compared is not None:
                 job.is_ready_to_compare = True
                 return
-            job.present = present_keys(task, self._source, start)
-            if job.present is not None:
-                job.logs[self._source] = job.present
-                self._reader.add([Position(self._source, task.partition, start.oldest)])
-                return
+            log.info("comparing with the input", topic=self._source, partition=task.partition, end=start.end)
+            job.present = job.logs[self._source] = present
+            self._reader.add([Position(self._source, task.partition, start.oldest)])
+            return
         self.remove(task.partition)
         task.missed = job.missed(beginning.offset)
         self._note_comparison(task, start, beginning.offset)
@@ -419,16 +419,24 @@ class Restorer:
         task.compare_after_ms = max(task.compare_after_ms, time.time() * 1000 + pause_ms)
 
     @property
-    def _is_comparing(self) -> bool:
-        """True if a partition is compared with its input: one at a time, as the keys of the input are in memory."""
-        return any(job.present is not None for job in self._jobs.values())
+    def _compared(self) -> RestoreJob | None:
+        """The partition that is compared with its input: one at a time, as the keys of the input are in memory."""
+        return next((job for job in self._jobs.values() if job.present is not None), None)
 
     def _compare_next(self, ready: list[tuple[Task, int]]) -> None:
-        """Begin the next of the comparisons that wait, if none is under way."""
+        """Begin the next of the comparisons that wait, if none is under way; one without progress goes behind them."""
         waiting = [job for job in self._jobs.values() if job.is_ready_to_compare]
         for job in waiting:
             self._stalls.moved(job.task.partition)  # It waits for its turn, which is no stall.
-        if waiting and not self._is_comparing:
+        compared = self._compared
+        if waiting and compared is not None and self._stalls.is_slow(compared.task.partition):
+            partition = compared.task.partition
+            self._reader.remove(self._source, partition)
+            self._ask_present.forget(partition)
+            del compared.logs[self._source], self._jobs[partition]
+            compared.present, compared.is_ready_to_compare = None, True
+            self._jobs[partition] = compared
+        if waiting and self._compared is None:
             waiting[0].is_ready_to_compare = False
             with self._repair(waiting[0]):
                 self._complete(waiting[0], ready)

@@ -23,6 +23,7 @@ from processor.kafka.admin.groups import Committed
 from processor.kafka.admin.questions import Question
 from processor.kafka.clients.log_reader import LogReader, Position
 from processor.record import Record, Stored
+from processor.runtime.recovery import job as jobs
 from processor.runtime.recovery import restorer as restoring
 from processor.runtime.recovery.input_position import InputPositions
 from processor.runtime.recovery.job import RestoreBar, RestoreJob, RestoreProgress
@@ -153,6 +154,33 @@ def test_a_comparison_reads_to_the_end_of_its_own_time(begin, monkeypatch):
     restorer._stalls.moved(0)
     until_ready(restorer)
     assert [record.key for record in task.missed] == [b"gone"]
+
+
+@pytest.mark.parametrize(("slow_s", "is_empty"), [(60.0, True), (0.1, False)])
+def test_a_comparison_that_makes_no_progress_delays_no_other_partition(begin, monkeypatch, slow_s, is_empty):
+    """A partition without records needs no comparison, and another one gets its turn; the stuck one waits for it."""
+    monkeypatch.setattr(jobs, "_SLOW_S", slow_s)
+    monkeypatch.setattr(Scripted, "keeps_input_keys", True)
+    restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), 2)
+    ready: list[tuple[Task, int]] = []
+    for task, _ in sorted(until_ready(restorer), key=lambda each: each[0].partition):
+        stuck = task.partition == 0
+        if stuck or not is_empty:
+            task.state.restore({b"gone": Stored(4, b"{}")}, 2, 0)
+        # The end of the first partition is never reached, as that behind an open transaction.
+        job = restorer._jobs[task.partition] = RestoreJob(task, 0.0, start=Start(1, end=100 if stuck else 3, young=-1))
+        restorer._stalls.moved(task.partition)
+        restorer._complete(job, ready)
+    properties = restorer._ranges._admin._properties
+    writer = Producer({"bootstrap.servers": properties["bootstrap.servers"]})
+    for _ in range(3):
+        writer.produce("orders.publish", b"{}", b"a", 1)
+    assert writer.flush(PATIENCE_S) == 0
+    until(lambda: ready.extend(restorer.advance(0.01)) or ready, "the other partition", pause_s=0)
+    assert [task.partition for task, _ in ready] == [1]
+    assert [record.key for record in ready[0][0].missed] == ([] if is_empty else [b"gone"])
+    until(lambda: restorer.advance(0.01) or restorer._compared is not None, "its next turn", pause_s=0)
+    assert list(restorer._jobs) == [0]
 
 
 def test_a_clock_that_was_set_back_makes_no_task_late(begin):
