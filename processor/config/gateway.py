@@ -86,7 +86,7 @@ class GatewayLimits(Section):
     identity yet. Health pages always answer."""
     connections_per_identity: int | None = Field(default=None, ge=1)
     """WebSockets, Server-Sent Events and other requests of one identity at the same time, where tokens are needed;
-    none: a quarter of `connections`."""
+    none: a quarter of `connections`, 100 at least (or all)."""
     subscriptions_per_connection: int = Field(default=100, ge=1, le=10_000)
     """Subscriptions of one connection."""
     message_bytes: int = Field(default=1024 * 1024, ge=1024, le=64 * 1024 * 1024)

@@ -12,9 +12,11 @@ import pytest
 import structlog
 from websockets.exceptions import ConnectionClosed
 
+from processor.config.gateway import GatewayLimits
 from processor.errors import Stop
 from processor.gateway import server, websocket
 from processor.gateway.access import allowances
+from processor.gateway.access.requests import BadRequest
 from tests.gateway.memory import TOKENS, Guarded, MemoryWorld
 from tests.gateway.running import RunningGateway
 from tests.programs.gateway.target import UPGRADE, masked
@@ -174,10 +176,19 @@ def test_a_gateway_that_cannot_start_raises_and_leaves_no_socket():
     assert gateway.socket.fileno() == -1
 
 
-@pytest.mark.parametrize("limits", [{"connections": 8}, {"connections_per_identity": 2}])
-def test_an_identity_has_a_part_of_the_places(tmp_path, limits):
+@pytest.mark.parametrize(("connections", "places"), [(10_000, 2_500), (200, 100), (8, 8)])
+def test_an_identity_has_a_quarter_of_the_places_but_enough_at_a_small_gateway(connections, places):
+    """An identity has a quarter of the places of a gateway, and of a small one 100, or all."""
+    share = allowances.Allowance(GatewayLimits(connections=connections)).places
+    for _ in range(places):
+        share.take()
+    with pytest.raises(BadRequest, match=f"{places} connections and requests at the same time are the limit"):
+        share.take()
+
+
+def test_an_identity_has_a_part_of_the_places(tmp_path):
     """A third connection of an identity that may have two is refused for now, over HTTP too; others are served."""
-    guarded = Guarded(tmp_path, limits=limits)
+    guarded = Guarded(tmp_path, limits={"connections_per_identity": 2})
     try:
         bearer = {"Authorization": "Bearer t-ann"}
         events = urllib.request.Request(

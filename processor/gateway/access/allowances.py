@@ -24,6 +24,8 @@ BODIES_MAX: Final = 100
 """Bodies of one identity that are read at the same time: each may take half a minute, and has its place in memory."""
 _SHARE: Final = 4
 """One identity may have one of so many places, unless the settings say another number."""
+_SHARE_MIN: Final = 100
+"""Places of one identity at a small gateway, if there are so many: a page takes one for each of its panes."""
 _NAME_KEPT_S: Final = 24 * 3600.0
 IDENTITIES_MAX: Final = 10_000
 """Identities that are kept in mind; the one that has asked for nothing for longest begins again."""
@@ -129,7 +131,8 @@ class Allowance:
     def __init__(
         self, limits: GatewayLimits, clock_s: Callable[[], float] = time.monotonic, *, is_anonymous: bool = False
     ) -> None:
-        places = limits.connections_per_identity or max(1, limits.connections // _SHARE)
+        share = min(max(_SHARE_MIN, limits.connections // _SHARE), limits.connections)
+        places = limits.connections_per_identity or share
         self.places: Final = Share(None if is_anonymous else places, "connections and requests")
         """Connections, and requests under way."""
         self.bodies: Final = Share(None if is_anonymous else BODIES_MAX, "bodies")
