@@ -219,6 +219,7 @@ class Task(HostedProcessor):
     def has_seen(self, until_ms: int) -> None:
         """Note that the processor has all records that the partition had at this time."""
         self.seen_ms = until_ms
+        self._context.stream_time_ms = self._known_ms
 
     def take_places(self, role: str) -> list[int]:
         """Take the partitions of the records of a downstream output, in their order."""

@@ -245,7 +245,7 @@ def publish_options(topic: str, options: Options | None, names: KafkaNames | Non
             f"option {REQUEST_SIZE!r} is {size}; the topic takes records of {MESSAGE_MAX_BYTES} bytes, "
             "and what the producer refuses itself is refused in order"
         )
-    return _BATCHES | settings | {"kafka.enable.idempotence": "true", "kafka.delivery.timeout.ms": str(2**31 - 1)}
+    return _BATCHES | settings | {"kafka.delivery.timeout.ms": str(2**31 - 1)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -400,6 +400,7 @@ def test_producer_gives_nothing_up() -> None:
     own = {"kafka.max.request.size": "2000000", "kafka.linger.ms": "7", "kafka.compression.type": "none"}
     assert publish_options("orders", NOWHERE | own) == NOWHERE | own | {
         "topic": "orders.publish",
+        "kafka.acks": "all",
         "kafka.enable.idempotence": "true",
         "kafka.delivery.timeout.ms": "2147483647",
         "kafka.batch.size": "262144",
