@@ -161,7 +161,7 @@ class GuardedHttp(HttpToolsProtocol):
             return
 
     def _is_offer(self) -> bool:
-        """Whether a head offers another protocol than a WebSocket, such as h2c, which is ignored (RFC 9110, 7.8)."""
+        """Return whether a head offers a protocol other than WebSocket, such as h2c: it is ignored (RFC 9110, 7.8)."""
         is_upgrade: bool = self.parser.should_upgrade()
         return is_upgrade and self.parser.get_method() != b"CONNECT" and not self._should_upgrade()
 
@@ -314,7 +314,7 @@ class AbortableWebSocket(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     def _is_over(self) -> bool:
-        """Whether what has come is thrown away: the connection was closed, and not by the loss of its client."""
+        """Return whether unread bytes are dropped: the connection was closed, and not by the loss of its client."""
         return self.transport.is_closing() and self.conn.state is not State.OPEN
 
     async def receive(self) -> Any:

@@ -1,4 +1,4 @@
-"""Whether records between an archive and its topic are gone: by the offsets of both, without Kafka and Spark."""
+"""Gaps between an archive and its topic, by the offsets of both; without Kafka and Spark."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_history_without_a_gap_is_taken(reached, oldest, end, wanted) -> None:
     ],
 )
 def test_a_gap_before_records_of_the_topic_is_refused(reached, oldest, end, wanted) -> None:
-    """Where the topic has records behind a gap, the archive job that has run since has them, too."""
+    """A gap before records that the topic has is refused: the records between are gone."""
     said = (
         f"the archive ends before offset {reached or 0}, and the topic begins at {oldest}: the records between are gone"
     )

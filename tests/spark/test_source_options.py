@@ -90,7 +90,7 @@ def test_no_secret_is_in_an_error() -> None:
 
 
 def test_no_secret_is_in_a_repr() -> None:
-    """What a notebook shows of parsed options, or of a merge's result with its settings, has no credentials."""
+    """The `repr` of parsed options, and of a merge's result with its settings, has no credentials."""
     mapping = {"kafka": {"sasl.password": "hunter2"}, "schema_registry": {"basic.auth.user.info": "u:hunter2"}}
     settings = topic_settings("orders", mapping | {"enrich": [{"use": "e", "settings": {"token": "hunter2"}}]})
     merged = Merged(settings, None, None, Counter(), Counter(), None, 0, has_deltas=False, has_base=False)

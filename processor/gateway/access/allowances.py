@@ -1,4 +1,4 @@
-"""What one identity may have: in each second requests, records to publish and filters to compile; places; and names."""
+"""The limits of one identity: requests, published records and compiled filters a second; its places and its names."""
 
 from __future__ import annotations
 

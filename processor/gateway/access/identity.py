@@ -1,4 +1,4 @@
-"""Who asks: tokens and the identities that they prove, the keys of their issuers, and the pages that may connect.
+"""Authentication: tokens, the identities that they prove, the keys of their issuers, and the pages that may connect.
 
 Tokens are JSON Web Tokens, or in a file. An issuer's public keys outlive its outage. Pages of other sites may connect
 only if they are listed.
