@@ -112,9 +112,8 @@ class Restorer:
         self._open_table = open_table
         self._progress = progress
         self._is_copy = is_copy
-        self._compares = (
-            is_copy and sow is not None and open_table is None
-        )  # With a table the plug-in compares with it.
+        # With a table the plug-in compares with it.
+        self._compares = is_copy and sow is not None and open_table is None
         self._decides = positions is not None
         self._positions = positions or InputPositions("", source.rpartition(".")[0], source)
         if positions is None or mark is None:
