@@ -196,8 +196,8 @@ class Client(BlockingCalls, OfOneProcess):
 
         Args:
             name: a queue of the settings.
-            max_backlog: most messages that are leased to this consumer at a time. Their leases begin together,
-                so it should handle so many within the queue's `lease`; the others are left to other consumers.
+            max_backlog: most messages that are leased to this consumer at a time. Their leases begin together: it
+                begins with one, and leases more ahead while it handles them within the queue's `lease`.
             timeout_s: it ends when no message came for so long; None: it goes on until `close`.
             on_message: called with each message, on a thread of its own; None: iterate over it, or await.
 

@@ -3,6 +3,12 @@
 A lease begins when Kafka delivers a message and lasts for the queue's setting `lease`. A message whose lease may have
 ended before its turn comes is not handed out: another consumer may have it. Outcomes reach Kafka with the next fetch,
 and after a tenth of a second at the latest while messages are handled.
+
+Kafka counts a delivery when it leases a message, and takes none back. So that it counts the messages that are handed
+out, leases are taken ahead only while messages are handled well: one at first, then twice as many each time, but no
+more than were handled in half of a lease, and one again after a release, a lease that ended, or a message that was
+delivered before. Of messages that were leased together and lost, the first one was in hand, and the others had not had
+their turn: when they come together again, the first one is handed out last.
 """
 
 from __future__ import annotations
@@ -31,13 +37,15 @@ _ON_THE_WAY_S: Final = 0.2
 """The time from a decision until Kafka has it: `_SEND_EVERY_S`, and a fetch that is under way."""
 _SHARE_KEPT: Final = 0.05
 """Part of a lease that must be left when a message is handed out."""
+_SHARE_AHEAD: Final = 0.5
+"""Part of a lease in which the messages that are leased together should be handled."""
 
 
 class LeaseSource(Protocol):
     """The member of a share group that leases messages: `ShareReader`."""
 
-    def poll(self, timeout_s: float) -> list[Lease]:
-        """Send outcomes, and return the next leases."""
+    def poll(self, timeout_s: float, leases_max: int) -> list[Lease]:
+        """Send outcomes, and return the next leases, so many at most."""
 
     def settle(self, lease: Lease, verdict: Verdict) -> None:
         """Decide about one."""
@@ -69,6 +77,7 @@ class Backlog:
         source: LeaseSource,
         letters: LetterWriter,
         decode: Callable[[Lease], Value],
+        leases_max: int,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin without messages.
@@ -79,6 +88,7 @@ class Backlog:
             source: leases messages.
             letters: takes dead letters.
             decode: parses the record of a message.
+            leases_max: most messages that are leased at a time.
             clock_s: a clock that does not jump, in seconds.
         """
         self.counts: Counter[str] = Counter()
@@ -88,6 +98,11 @@ class Backlog:
         """The queue."""
         self._settings = settings
         self._source, self._letters, self._decode, self._clock_s = source, letters, decode, clock_s
+        # Where a lost delivery is one too many, none is lost without its turn.
+        self._leases_max = leases_max if settings.max_deliveries > 1 else 1
+        self._leases_next = 1
+        self._leases_unpaced = 0  # Those of the last fetch, until the next number follows from them.
+        self._fetched_s = clock_s()
         self._waiting: deque[Lease] = deque()
         self._handed_out: list[QueueMessage] = []
         self._unsent = False
@@ -106,12 +121,16 @@ class Backlog:
         """
         self.settle_decided()
         message = self._next_waiting()
-        if message is not None or self._handed_out:
+        if message is not None:
             return message
-        leases = self._source.poll(wait_s)
-        self._unsent, self._sent_s = False, self._clock_s()
-        self._waiting += leases
-        return self._next_waiting()
+        if self._handed_out:
+            self._pace()
+            return None
+        for _ in range(self._leases_max):  # Those of a fetch may all be dead letters.
+            self._pace()
+            if not self._fetch(wait_s) or (message := self._next_waiting()) is not None:
+                return message
+        return None
 
     def settle_decided(self) -> None:
         """Tell Kafka the outcomes that were decided."""
@@ -137,6 +156,31 @@ class Backlog:
         """Count outcomes that Kafka did not take: these messages are delivered again."""
         self.counts["lost"] += len(places)
         log.warning("%s: Kafka did not take the outcomes of %d messages: %s", self.name, len(places), why)
+
+    def _fetch(self, wait_s: float) -> bool:
+        """Lease the next messages; returns whether any came."""
+        leases = self._source.poll(wait_s, self._leases_next)
+        self._unsent, self._sent_s = False, self._clock_s()
+        self._leases_unpaced, self._fetched_s = len(leases), self._sent_s
+        again = [lease for lease in leases if lease.deliveries > 1]
+        if again:
+            self._lease_singly()
+            again.reverse()
+        self._waiting += [lease for lease in leases if lease.deliveries == 1]
+        self._waiting += sorted(again, key=lambda lease: lease.deliveries)
+        return bool(leases)
+
+    def _pace(self) -> None:
+        """Set the number of the next leases, once the program has taken those of the last fetch and wants more."""
+        if self._leases_unpaced:
+            took_s = max(self._clock_s() - self._fetched_s, _SEND_EVERY_S)
+            handled = int(self._leases_unpaced * _SHARE_AHEAD * self._settings.lease / took_s)
+            self._leases_next = max(1, min(2 * self._leases_next, handled, self._leases_max))
+            self._leases_unpaced = 0
+
+    def _lease_singly(self) -> None:
+        """Lease one message next: others would lose a delivery with it."""
+        self._leases_next, self._leases_unpaced = 1, 0
 
     def _next_waiting(self) -> QueueMessage | None:
         while self._waiting:
@@ -173,6 +217,7 @@ class Backlog:
             self._bury(lease, "max_deliveries", f"released at delivery {lease.deliveries}, the last one")
         else:
             self.counts["released"] += 1
+            self._lease_singly()
             self._settle(lease, "release")
 
     def _is_lapsed(self, lease: Lease, left_s: float) -> bool:
@@ -182,6 +227,7 @@ class Backlog:
     def _give_up(self, lease: Lease) -> None:
         """Forget a message whose lease has ended: Kafka would refuse its outcome, and those that travel with it."""
         self.counts["lapsed"] += 1
+        self._lease_singly()
         self._source.drop(lease)
 
     def _bury(self, lease: Lease, reason: str, detail: str) -> None:

@@ -71,7 +71,6 @@ class QueueOpener:
             config.kafka,
             group=group,
             topic=topic,
-            leases_max=max_backlog,
             absence_max_s=settings.lease,
             on_lost=on_lost,
         )
@@ -83,6 +82,7 @@ class QueueOpener:
             source,
             QueueDeadLetters(self._letters_publisher(), queue_topic=topic, topic=letters),
             partial(_decode, codec),
+            max_backlog,
         )
         lost.append(backlog)
         queue = Queue(backlog, timeout_s=timeout_s, on_message=on_message, on_close=self._open.discard)

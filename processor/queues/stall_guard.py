@@ -111,9 +111,9 @@ class StallGuard:
         self._raise: _Raise | None = None
         self._told: str | None = None
 
-    def poll(self, timeout_s: float) -> list[Lease]:
+    def poll(self, timeout_s: float, leases_max: int) -> list[Lease]:
         """Lease the next messages; begin a look if none came of a partition for long."""
-        leases = self._source.poll(timeout_s)
+        leases = self._source.poll(timeout_s, leases_max)
         now_s = self._clock_s()
         self._note(leases, now_s)
         if now_s >= self._look_s and not self._is_looking and (self._raise is not None or self._is_any_quiet(now_s)):

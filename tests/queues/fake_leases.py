@@ -11,11 +11,13 @@ from processor.record import Record
 class FakeLeases:
     """Leases records of one partition, in order; released ones come again."""
 
-    def __init__(self, values: Iterable[bytes] = (), *, leases_max: int = 10) -> None:
+    def __init__(self, values: Iterable[bytes] = ()) -> None:
         self.now_s = 0.0
         """The time of the clock."""
         self.sent: list[dict[int, Verdict]] = []
         """The outcomes of each message to the broker, by offset."""
+        self.asked: list[int] = []
+        """The most records of each poll."""
         self.is_closed = False
         self.partitions = frozenset((0,))
         """The partitions that it reads."""
@@ -24,7 +26,6 @@ class FakeLeases:
         self._free = list(self._deliveries)
         self._held: set[int] = set()
         self._decided: dict[int, Verdict] = {}
-        self._leases_max = leases_max
 
     def append(self, value: bytes, deliveries: int = 0) -> None:
         """Append a record, which was delivered so often before."""
@@ -33,11 +34,12 @@ class FakeLeases:
         self._deliveries[offset] = deliveries
         self._free.append(offset)
 
-    def poll(self, timeout_s: float) -> list[Lease]:
+    def poll(self, timeout_s: float, leases_max: int) -> list[Lease]:
         """Send outcomes, and lease the next records."""
         assert self._held == self._decided.keys(), "a poll before each record of the last one has an outcome"
         self.send()
-        taken, self._free = self._free[: self._leases_max], self._free[self._leases_max :]
+        self.asked.append(leases_max)
+        taken, self._free = self._free[:leases_max], self._free[leases_max:]
         self._held = set(taken)
         for offset in taken:
             self._deliveries[offset] += 1

@@ -25,15 +25,24 @@ def decode(lease):
         raise RecordRejected("undecodable", str(error)) from None
 
 
-def backlog_of(leases: FakeLeases, letters: Letters | None = None, **settings) -> Backlog:
+def backlog_of(leases: FakeLeases, letters: Letters | None = None, leases_max: int = 10, **settings) -> Backlog:
     """A consumer of a queue with a lease of 30 seconds."""
     queue = QueueConfig(underlying="orders", lease=LEASE_S, **settings)
-    return Backlog("jobs", queue, leases, letters or Letters(), decode, lambda: leases.now_s)
+    return Backlog("jobs", queue, leases, letters or Letters(), decode, leases_max, lambda: leases.now_s)
+
+
+def backlog_ahead(leases: FakeLeases, letters: Letters | None = None, count: int = 1) -> Backlog:
+    """A consumer that has taken so many messages, all there are, and leases several next."""
+    backlog = backlog_of(leases, letters)
+    for _ in range(count):
+        backlog.next(0).ack()
+    assert backlog.next(0) is None
+    return backlog
 
 
 def test_an_acknowledged_message_is_accepted_and_the_next_one_comes():
     """Each message comes once, in order, with its data; its outcome reaches Kafka before the next fetch."""
-    leases = FakeLeases(values(1, 2, 3), leases_max=2)
+    leases = FakeLeases(values(1, 2, 3))
     backlog, seen = backlog_of(leases), []
     while (message := backlog.next(0)) is not None:
         seen.append(message.data["id"])
@@ -45,7 +54,7 @@ def test_an_acknowledged_message_is_accepted_and_the_next_one_comes():
 
 def test_no_fetch_while_a_message_has_no_outcome():
     """A message in the hands of a consumer keeps the consumer from fetching more."""
-    leases = FakeLeases(values(1, 2), leases_max=1)
+    leases = FakeLeases(values(1, 2))
     backlog = backlog_of(leases)
     message = backlog.next(0)
     assert backlog.next(0) is None
@@ -125,30 +134,112 @@ def test_an_unreadable_message_is_a_dead_letter_with_the_reason_of_its_type():
 
 def test_a_message_whose_lease_is_over_is_not_handed_out():
     """Messages whose turn comes too late may be with another consumer: they are given up, and counted."""
-    leases = FakeLeases(values(1, 2, 3))
-    backlog = backlog_of(leases)
+    leases = FakeLeases(values(0))
+    backlog = backlog_ahead(leases)
+    for value in values(1, 2):
+        leases.append(value)
     first = backlog.next(0)
     leases.now_s = LEASE_S * 0.96
     first.ack()
     message = backlog.next(0)
-    assert message.deliveries == 2, "the others were given back, and leased anew"
-    assert backlog.counts["lapsed"] == 2
+    assert (message.data, message.deliveries) == ({"id": 2}, 2), "it was given back, and leased anew"
+    assert backlog.counts["lapsed"] == 1
 
 
 @pytest.mark.parametrize("late_s", [LEASE_S - 0.1, LEASE_S + 1])
 def test_an_outcome_at_the_end_of_the_lease_is_not_sent(late_s: float):
     """Kafka refuses all outcomes of a partition for one that comes after its lease, so it is left out in time."""
-    leases = FakeLeases(values(1, 2, 3))
-    backlog = backlog_of(leases)
+    leases = FakeLeases(values(0))
+    backlog = backlog_ahead(leases)
+    for value in values(1, 2):
+        leases.append(value)
     first, second = backlog.next(0), backlog.next(0)
     first.ack()
     backlog.settle_decided()
     leases.now_s = late_s
     second.ack()
     backlog.settle_decided()
-    assert leases.sent == [{0: "accept"}]
+    assert leases.verdicts == {0: "accept", 1: "accept"}
     assert backlog.counts["lapsed"] == 1
-    assert backlog.counts["acknowledged"] == 1
+    assert backlog.counts["acknowledged"] == 2
+
+
+def test_as_many_are_leased_ahead_as_are_handled_well():
+    """The number of leases doubles up to the limit; it is one after a release, until the message was acknowledged."""
+    leases = FakeLeases(values(*range(40)))
+    backlog = backlog_of(leases)
+    seen = []
+    for turn in range(28):
+        message = backlog.next(0)
+        seen.append((message.data["id"], message.deliveries))
+        if turn == 20:
+            message.release()
+        else:
+            message.ack()
+    assert leases.asked == [1, 2, 4, 8, 10, 1, 1, 2]
+    assert seen == [(number, 1) for number in range(25)] + [(20, 2), (25, 1), (26, 1)]
+
+
+@pytest.mark.parametrize("job_s", [0.1, 4.0, 10.0, 20.0, 28.0])
+def test_no_lease_ends_before_the_turn_of_its_message(job_s: float):
+    """A consumer that needs a part of the lease for each message leases no more than it handles in time."""
+    leases, letters = FakeLeases(values(*range(30))), Letters()
+    backlog = backlog_of(leases, letters)
+    for _ in range(30):
+        message = backlog.next(0)
+        leases.now_s += job_s
+        message.ack()
+    assert backlog.next(0) is None
+    assert (letters.written, backlog.counts["lapsed"], backlog.counts["delivered_again"]) == ([], 0, 0)
+
+
+def handle(backlog: Backlog, poison: int) -> None:
+    """Acknowledge messages until this one, which ends the consumer, comes, or none."""
+    while (message := backlog.next(0)) is not None:
+        if message.data["id"] == poison:
+            return
+        message.ack()
+
+
+@pytest.mark.parametrize("is_released", [True, False], ids=["raises", "is killed"])
+@pytest.mark.parametrize("poison", [0, 5])
+def test_a_poison_message_takes_no_other_one_to_the_dead_letters(poison: int, is_released: bool):
+    """A program that ends at one message each time it is started gets all others; this one is a dead letter."""
+    leases, letters = FakeLeases(values(*range(30))), Letters()
+    for _ in range(6):
+        backlog = backlog_of(leases, letters)
+        handle(backlog, poison)
+        (backlog if is_released else leases).close()
+    assert [(offset, reason) for offset, reason, _ in letters.written] == [(poison, "max_deliveries")]
+    accepted = {offset for offset, verdict in leases.verdicts.items() if verdict == "accept"}
+    assert accepted == set(range(30)) - {poison}
+
+
+def test_a_poison_message_that_ends_many_consumers_takes_no_other_one_with_it():
+    """Eight consumers have leased ahead for long when a message kills one after the other: it alone is dead."""
+    leases, letters = FakeLeases(values(*range(4))), Letters()
+    fleet = [backlog_ahead(leases, letters, count=4)]
+    for _ in range(7):
+        for value in values(*range(4)):
+            leases.append(value)
+        fleet.append(backlog_ahead(leases, letters, count=4))
+    first = len(leases.verdicts)
+    for value in values(99, *range(4)):
+        leases.append(value)
+    for backlog in fleet:
+        handle(backlog, 99)
+        leases.close()
+    assert [offset for offset, _, _ in letters.written] == [first]
+    assert [leases.verdicts[first + at] for at in range(5)] == ["reject", *["accept"] * 4]
+
+
+def test_a_message_with_one_delivery_is_leased_alone():
+    """Where `max_deliveries` is 1, no message waits for its turn: it would be dead when its consumer dies."""
+    leases = FakeLeases(values(1, 2, 3))
+    backlog = backlog_of(leases, max_deliveries=1)
+    while (message := backlog.next(0)) is not None:
+        message.ack()
+    assert leases.asked == [1, 1, 1, 1]
 
 
 def test_outcomes_are_sent_while_messages_are_handled():

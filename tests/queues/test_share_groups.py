@@ -147,9 +147,7 @@ def test_a_partition_whose_window_exceeds_the_limit_is_freed_after_a_kill(tmp_pa
                            "share.record.lock.duration.ms": str(round(LEASE_S * 1000))})  # fmt: skip
         for _ in range(4):
             write_batch(kafka)
-        reader = ShareReader(
-            kafka, group=GROUP, topic=TOPIC, leases_max=2 * BATCH, absence_max_s=60, on_lost=lambda *_: None
-        )
+        reader = ShareReader(kafka, group=GROUP, topic=TOPIC, absence_max_s=60, on_lost=lambda *_: None)
         group = ShareGroupView(kafka, GROUP, TOPIC, range(1))
         guard = StallGuard(reader, group, patience_s=PATIENCE_S, run=looks.submit)
         window: list[Lease] = []
@@ -186,13 +184,13 @@ def wait_for(guard: StallGuard, reached: Callable[[], bool]) -> None:
     for _ in range(TURNS_MAX):
         if reached():
             return
-        assert all(lease.record.offset == 0 for lease in guard.poll(0.05))
+        assert all(lease.record.offset == 0 for lease in guard.poll(0.05, 2 * BATCH))
     raise AssertionError("it was not reached")
 
 
 def polled(guard: StallGuard) -> list[Lease]:
     """The next records."""
     for _ in range(TURNS_MAX):
-        if leases := guard.poll(0.1):
+        if leases := guard.poll(0.1, 2 * BATCH):
             return leases
     raise AssertionError("no record came")

@@ -16,7 +16,7 @@ from tests.waiting import until
 
 TURNS_MAX = 600
 
-Make = Callable[[list[bytes], int], "FakeLeases | ShareReader"]
+Make = Callable[[list[bytes]], "FakeLeases | ShareReader"]
 
 
 class RealGroup:
@@ -44,13 +44,12 @@ class RealGroup:
         if transaction:
             (producer.abort_transaction if aborts else producer.commit_transaction)(120)
 
-    def reader(self, leases_max: int, absence_max_s: float = 60.0) -> ShareReader:
+    def reader(self, absence_max_s: float = 60.0) -> ShareReader:
         """A further member."""
         reader = ShareReader(
             self.kafka,
             group=self.name,
             topic=self.name,
-            leases_max=leases_max,
             absence_max_s=absence_max_s,
             on_lost=lambda places, reason: self.lost.append((list(places), reason)),
         )
@@ -75,30 +74,30 @@ def group(bootstrap: str, unique: str) -> Iterator[RealGroup]:
 def member(request) -> Make:
     """Make the only member of a share group, with records in one partition."""
     if request.param == "fake":
-        return lambda values, leases_max: FakeLeases(values, leases_max=leases_max)
+        return FakeLeases
     group: RealGroup = request.getfixturevalue("group")
 
-    def make(values: list[bytes], leases_max: int) -> ShareReader:
+    def make(values: list[bytes]) -> ShareReader:
         group.write(values)
-        return group.reader(leases_max)
+        return group.reader()
 
     return make
 
 
-def polled(reader: FakeLeases | ShareReader) -> list[Lease]:
+def polled(reader: FakeLeases | ShareReader, leases_max: int = 10) -> list[Lease]:
     """The next records."""
     for _ in range(TURNS_MAX):
-        if leases := reader.poll(0.05):
+        if leases := reader.poll(0.05, leases_max):
             return leases
     raise AssertionError("no record came")
 
 
 def test_records_come_in_order_with_their_deliveries(member):
     """All records come, each for the first time, and no more at a time than asked for."""
-    reader = member([b"1", b"2", b"3"], 2)
+    reader = member([b"1", b"2", b"3"])
     leases: list[Lease] = []
     while len(leases) < 3:
-        news = polled(reader)
+        news = polled(reader, 2)
         assert len(news) <= 2
         for lease in news:
             reader.settle(lease, "accept")
@@ -109,7 +108,7 @@ def test_records_come_in_order_with_their_deliveries(member):
 
 def test_a_released_record_comes_again_and_others_do_not(member):
     """Of an accepted, a released and a rejected record the released one alone comes again, at its second delivery."""
-    reader = member([b"1", b"2", b"3"], 10)
+    reader = member([b"1", b"2", b"3"])
     verdicts = {b"1": "accept", b"2": "release", b"3": "reject"}
     for _ in range(TURNS_MAX):
         leases = polled(reader)
@@ -124,12 +123,12 @@ def test_a_released_record_comes_again_and_others_do_not(member):
 
 def test_outcomes_can_be_sent_before_the_next_poll(member):
     """Outcomes that are sent at once count: nothing comes again."""
-    reader = member([b"1", b"2"], 1)
+    reader = member([b"1", b"2"])
     for _ in range(2):
-        for lease in polled(reader):
+        for lease in polled(reader, 1):
             reader.settle(lease, "accept")
             reader.send()
-    later = [lease for _ in range(5) for lease in reader.poll(0.05)]
+    later = [lease for _ in range(5) for lease in reader.poll(0.05, 10)]
     assert later == []
 
 
@@ -140,10 +139,10 @@ def test_the_marker_of_a_transaction_does_not_hold_its_partition_up(group: RealG
     librdkafka 2.16 leaves a fetch with nothing but a marker unanswered; the next record comes when its lease ends,
     after 30 s.
     """
-    reader = group.reader(1)
+    reader = group.reader()
     for n in range(5):
         group.write([b"%d" % n], transaction=group.name)
-        [lease] = polled(reader)
+        [lease] = polled(reader, 1)
         assert (lease.record.value, lease.deliveries) == (b"%d" % n, 1)
         reader.settle(lease, "accept")
         reader.send()
@@ -154,22 +153,22 @@ def test_records_of_an_aborted_transaction_never_come(group: RealGroup):
     """With `read_committed` a member sees the committed records alone."""
     group.write([b"never"], transaction=group.name, aborts=True)
     group.write([b"1"], transaction=group.name)
-    reader = group.reader(10)
+    reader = group.reader()
     [lease] = polled(reader)
     assert lease.record.value == b"1"
     reader.settle(lease, "accept")
-    assert [lease for _ in range(5) for lease in reader.poll(0.05)] == []
+    assert [lease for _ in range(5) for lease in reader.poll(0.05, 10)] == []
 
 
 @pytest.mark.broker
 def test_a_member_that_leaves_gives_back_what_it_holds(group: RealGroup):
     """Records without an outcome are another member's at once, long before their lease would end."""
     group.write([b"1", b"2"])
-    first = group.reader(10)
+    first = group.reader()
     held = polled(first)
     first.settle(held[0], "accept")
     first.close()
-    second = group.reader(10)
+    second = group.reader()
     again = polled(second)
     assert {lease.record.value for lease in again} <= {b"2"} | {lease.record.value for lease in held[1:]}
     assert group.lost == []
@@ -181,7 +180,7 @@ def test_a_member_that_leaves_gives_back_what_it_holds(group: RealGroup):
 def test_a_member_whose_program_is_absent_leaves_until_it_is_back(group: RealGroup):
     """It has no partition meanwhile, so that others get them; the first poll afterwards brings the next record."""
     group.write([b"1"])
-    reader = group.reader(1, absence_max_s=0.5)
+    reader = group.reader(absence_max_s=0.5)
     [lease] = polled(reader)
     reader.settle(lease, "accept")
     reader.send()

@@ -47,18 +47,18 @@ class Stage:
         self.guard = StallGuard(
             self.source, self.group, patience_s=PATIENCE_S, clock_s=lambda: self.now_s, run=lambda look: look()
         )
-        self.guard.poll(0)
+        self.guard.poll(0, 10)
 
     def wait(self, times: int = 1) -> None:
         """Let the patience end, with a poll that brings nothing."""
         for _ in range(times):
             self.now_s += PATIENCE_S
-            assert self.guard.poll(0) == []
+            assert self.guard.poll(0, 10) == []
 
     def message(self) -> Lease:
         """Let one message of partition 0 come."""
         self.source.append(b"{}")
-        [lease] = self.guard.poll(0)
+        [lease] = self.guard.poll(0, 10)
         self.guard.settle(lease, "accept")
         return lease
 
@@ -95,10 +95,10 @@ def test_the_first_look_is_early_and_takes_place_beside_the_consumer():
     guard = StallGuard(stage.source, stage.group, patience_s=PATIENCE_S, clock_s=lambda: stage.now_s, run=looks.append)
     for now_s, count in ((0.0, 0), (PATIENCE_S * 0.4, 0), (PATIENCE_S * 0.5, 1), (PATIENCE_S * 9, 1)):
         stage.now_s = now_s
-        guard.poll(0)
+        guard.poll(0, 10)
         assert len(looks) == count
     looks[0]()
-    guard.poll(0)
+    guard.poll(0, 10)
     assert len(looks) == 2
 
 
@@ -119,7 +119,7 @@ def test_a_message_between_two_looks_means_that_nothing_is_stalled(stage):
         stage.now_s += PATIENCE_S * 0.6
         stage.message()
         stage.now_s += PATIENCE_S * 0.6
-        stage.guard.poll(0)
+        stage.guard.poll(0, 10)
     assert stage.group.looks > 2
     assert stage.group.locks == 1000
 

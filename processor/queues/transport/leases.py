@@ -207,21 +207,16 @@ class FetchGrant(NamedTuple):
 class Demand:
     """How many records each broker may be asked for. Not safe for threads by itself."""
 
-    def __init__(self, records_max: int, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """Begin without a caller.
-
-        Args:
-            records_max: most records that are held at a time.
-            clock_s: a clock that does not jump, in seconds.
-        """
-        self._records_max, self._clock_s = records_max, clock_s
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        """Begin without a caller; `clock_s` is a clock that does not jump, in seconds."""
+        self._records_max, self._clock_s = 0, clock_s
         self._until_s = -1.0
         self._granted: dict[int, int] = {}
         self._turns: list[int] = []
 
-    def wait_for(self, seconds: float) -> None:
-        """The caller waits for records."""
-        self._until_s = self._clock_s() + max(seconds, _PATIENCE_MIN_S)
+    def wait_for(self, seconds: float, records_max: int) -> None:
+        """The caller waits for records, and holds so many at a time at most."""
+        self._until_s, self._records_max = self._clock_s() + max(seconds, _PATIENCE_MIN_S), records_max
 
     def satisfied(self) -> None:
         """The caller has records, and waits no longer."""

@@ -37,13 +37,11 @@ _CLOSE_LEAST_S: Final = 0.1
 class ShareMember:
     """The background work of a queue's reader. `lock` guards the book, the demand and the failure."""
 
-    def __init__(
-        self, kafka: Mapping[str, str], *, group: str, topic: str, leases_max: int, absence_max_s: float
-    ) -> None:
+    def __init__(self, kafka: Mapping[str, str], *, group: str, topic: str, absence_max_s: float) -> None:
         """Connect, and join the group, in the background. Arguments and errors as for `ShareReader`."""
         self.group, self.topic = group, topic
         self.book = LeaseBook()
-        self.demand = Demand(leases_max)
+        self.demand = Demand()
         self.lock = threading.Condition()
         self.failure: Stop | None = None
         """The reason why the queue cannot be read on."""
@@ -234,7 +232,6 @@ class ShareReader:
         *,
         group: str,
         topic: str,
-        leases_max: int,
         absence_max_s: float,
         on_lost: Callable[[Sequence[Place], str], None],
     ) -> None:
@@ -244,7 +241,6 @@ class ShareReader:
             kafka: librdkafka properties.
             group: the share group.
             topic: the queue topic.
-            leases_max: most records that are held at a time.
             absence_max_s: without a call for so long, which is a lease at least, the member leaves the group until the
                 next one: Kafka gives a partition to one member alone if there are as many partitions as members.
             on_lost: called with the places whose outcome Kafka did not take, and the reason: they are delivered again.
@@ -255,8 +251,7 @@ class ShareReader:
         """
         self._on_lost = on_lost
         self._is_closed = False
-        self._leases_max = leases_max
-        self._member = ShareMember(kafka, group=group, topic=topic, leases_max=leases_max, absence_max_s=absence_max_s)
+        self._member = ShareMember(kafka, group=group, topic=topic, absence_max_s=absence_max_s)
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -268,13 +263,14 @@ class ShareReader:
         """The partitions of this member whose leaders are known."""
         return self._member.partitions
 
-    def poll(self, timeout_s: float) -> list[Lease]:
+    def poll(self, timeout_s: float, leases_max: int) -> list[Lease]:
         """Return the next records; outcomes travel with the request for them.
 
         Records that are held count: when `leases_max` of them have no outcome, no others come.
 
         Args:
             timeout_s: the longest wait. A fetch that has begun goes on, and its records come with a later call.
+            leases_max: most records that are held at a time.
 
         Raises:
             Stop: the queue cannot be read on.
@@ -285,7 +281,7 @@ class ShareReader:
         with member.lock:
             member.check()
             if not member.book.has_ready:
-                member.demand.wait_for(timeout_s)
+                member.demand.wait_for(timeout_s, leases_max)
                 member.wake()
                 while not self._has_news():
                     left_s = until_s - time.monotonic()
@@ -293,7 +289,7 @@ class ShareReader:
                         break
                     member.lock.wait(left_s)
                 member.check()
-            leases = member.book.take(self._leases_max)
+            leases = member.book.take(leases_max)
             if leases:
                 member.demand.satisfied()
         member.seen()

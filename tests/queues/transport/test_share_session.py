@@ -174,7 +174,7 @@ def listener(failed_connections: None) -> Iterator[socket.socket]:
 def reader_of(server: socket.socket) -> ShareReader:
     """A member whose only broker has this port."""
     kafka = {"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}"}
-    return ShareReader(kafka, group="g", topic="t", leases_max=1, absence_max_s=60, on_lost=lambda *_: None)
+    return ShareReader(kafka, group="g", topic="t", absence_max_s=60, on_lost=lambda *_: None)
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -188,7 +188,7 @@ def test_a_member_without_a_broker_waits_and_closes_at_once(
     reader = reader_of(listener)
     if not is_silent:
         listener.close()
-    assert reader.poll(0.2) == []
+    assert reader.poll(0.2, 1) == []
     began_s = time.monotonic()
     reader.close()
     assert time.monotonic() - began_s < CLOSE_MAX_S
@@ -201,6 +201,6 @@ def test_the_end_of_the_network_thread_is_an_error(listener: socket.socket, monk
     reader = reader_of(listener)
     monkeypatch.setattr(reader._member._network._loop, "_exception", RuntimeError("a defect"))
     with pytest.raises(Stop, match="the network thread has ended: RuntimeError: a defect"):
-        reader.poll(1)
+        reader.poll(1, 1)
     monkeypatch.undo()
     reader.close()
