@@ -166,9 +166,9 @@ def heal(
     A key is in two partitions after a producer used another partitioner than Java's. The record with the newer
     timestamp stays, on a tie the one in the key's own partition; the others are deleted. It is done by commands to the
     input topic, so the workers of the topic must be running; they go on with their other work. For each key, a line is
-    printed with the changes.
+    printed with the changes, and at the end the joins over the topic that are to be rebuilt.
     """
-    from processor.repair.heal import Heal  # noqa: PLC0415
+    from processor.repair.heal import Heal, joins_over  # noqa: PLC0415
 
     tree = settings(config, bootstrap)
     with (
@@ -183,6 +183,11 @@ def heal(
     for key, problem in healed.problems.items():
         inform(f"{key}: not healed: {problem}")
     inform(f"{counted(healed.keys - len(healed.problems), 'key')} of {topic} healed, {len(healed.problems):,} left.")
+    if healed.keys and (joins := joins_over(tree, topic)):
+        inform(
+            f"Joins may lack rows of these keys. Stop the workers of each and run `sowstream view rebuild NAME`: "
+            f"{', '.join(joins)}."
+        )
     if healed.problems:
         raise typer.Exit(1)
 

@@ -187,6 +187,20 @@ def healable(config: Config, name: str) -> None:
         )
 
 
+def joins_over(config: Config, topic: str) -> list[str]:
+    """Return the joins that read a topic, or a copy or projection of it, whose records are in the same partitions.
+
+    They know a record by its key alone, and may read the delete of a healed copy behind the record at home.
+    """
+    families = [topic]
+    for family in families:  # It grows meanwhile.
+        families += [name for name, copy in config.conflated.items() if copy.underlying == family]
+        projections = {name: view for name, view in config.views.items() if view.kind == "projection"}
+        families += [name for name, view in projections.items() if view.underlying == family]
+    joins = {name: view for name, view in config.views.items() if view.kind == "join"}
+    return sorted(name for name, view in joins.items() if not set(view.inputs).isdisjoint(families))
+
+
 class Heal:
     """One run on one topic. Leave its `with` to end it. One thread only."""
 

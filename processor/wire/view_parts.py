@@ -7,11 +7,14 @@ A key is a group and a member of it, so that the members of a group stand togeth
     `m`                     one byte, so that a member with an empty key comes behind the group's beginning
     member                  the key of the record
 
+A record that is in another partition than its key's own has `p` and the partition, big-endian uint32, in place of the
+`m`: another partition may have a record with the same key, which is another member.
+
 A contribution is a JSON array: timestamp in milliseconds, partition, offset, grouping values, arguments. The state of
-the first stage has for each record the group that it is in: `g` and the group. With partial aggregation it has such a
-value as the key of each group of which a part was sent, and the state is `1`; of a group whose totals are not in memory
-`1`, a word of the instance that wrote them, a colon, and as JSON the totals, see `GroupTotals`. Each partition of a
-stage has the fingerprint of the view's definition in its marks.
+the first stage has for each record the group that it is in: `g` and the group, or `p` and the group where the part has
+the partition. With partial aggregation it has such a value as the key of each group of which a part was sent, and the
+state is `1`; of a group whose totals are not in memory `1`, a word of the instance that wrote them, a colon, and as
+JSON the totals, see `GroupTotals`. Each partition of a stage has the fingerprint of the view's definition in its marks.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 _LENGTH: Final = struct.Struct(">I")
 _MEMBER: Final = b"m"
 _GROUP: Final = b"g"
+_AWAY: Final = b"p"
+_PARTITION: Final = struct.Struct(">I")
 
 GroupTotals: TypeAlias = tuple[int, Sequence[tuple[int, int, int]], Sequence[tuple[bool, Sequence[tuple[int, int]]]]]
 """The members of a group; of each argument the count, the sum and its decimals; and of each extreme whether values were
@@ -54,6 +59,11 @@ def group_prefix(group: bytes) -> bytes:
 def member_key(group: bytes, member: bytes) -> bytes:
     """Return the key of a member of a group."""
     return _LENGTH.pack(len(group)) + group + _MEMBER + member
+
+
+def away_prefix(group: bytes, partition: int) -> bytes:
+    """Return the beginning of the keys of a group's members in a partition that is not that of their keys."""
+    return group_prefix(group) + _AWAY + _PARTITION.pack(partition)
 
 
 def group_of(key: bytes) -> bytes:
@@ -81,6 +91,16 @@ def split_key(key: bytes) -> tuple[bytes, bytes]:
 def route_value(group: bytes) -> bytes:
     """Return the value of the first stage's state: the group that a record is in."""
     return _GROUP + group
+
+
+def away_route_value(group: bytes) -> bytes:
+    """Return the same of a record in a partition that is not that of its key."""
+    return _AWAY + group
+
+
+def is_away_route(value: bytes) -> bool:
+    """Return whether such a value is that of a record in a partition that is not that of its key."""
+    return value.startswith(_AWAY)
 
 
 def group_of_route(value: bytes) -> bytes:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from processor.config import Config
 from processor.config.kafka_names import KafkaNames
 from processor.errors import Stop
 from processor.kafka.partitioner import partition_for
 from processor.merge import KeyFields
 from processor.repair.fenced_move import FencedMove
-from processor.repair.heal import Case, describe_step, next_step
+from processor.repair.heal import Case, describe_step, joins_over, next_step
 from processor.repair.misplaced_keys import Copy, Homes
 
 if TYPE_CHECKING:
@@ -237,3 +238,20 @@ def test_a_move_that_cannot_fence_earlier_ones_closes_its_connections() -> None:
     with pytest.raises(Stop, match="no coordinator"), move:
         pytest.fail("the move begins without its fence")
     assert (producer.is_closed, reader.is_closed) == (True, True)
+
+
+def test_the_joins_over_a_healed_topic_are_named():
+    """Also one over a copy or a projection of it, and one with its records as partners; no groups, and no others."""
+    join = {"join": [{"topic": "people", "on": {"/a": "/id"}}], "fields": {"/id": "/id"}}
+    config = Config.model_validate({
+        "topics": {"orders": {}, "people": {}, "others": {}},
+        "conflated": {"slow": {"underlying": "short", "interval": "1s"}},
+        "views": {
+            "short": {"underlying": "orders", "fields": {"/id": "/id", "/a": "/a"}},
+            "named": {"underlying": "slow", **join},
+            "also": {"underlying": "others", **join},
+            "counts": {"underlying": "orders", "group_by": ["/a"], "fields": {"/n": "COUNT(*)"}},
+        },
+    })  # fmt: skip
+    assert joins_over(config, "orders") == ["named"]
+    assert joins_over(config, "people") == ["also", "named"]

@@ -17,7 +17,15 @@ from processor.config import ViewConfig
 from processor.filter.filter import metadata_of
 from processor.values.key_text import group_key
 from processor.wire.record_headers import source_header
-from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
+from processor.wire.view_parts import (
+    ROUTE_HEADERS,
+    away_prefix,
+    away_route_value,
+    group_of_route,
+    is_away_route,
+    member_key,
+    route_value,
+)
 
 try:
     from processor.builtin.view.plain_parts import PlainContributions
@@ -51,7 +59,11 @@ class _Target(NamedTuple):
 
 
 class ViewSplit(Processor):
-    """Reads the records of the underlying; its state is the group of each record, by which it leaves the old one."""
+    """Reads the records of the underlying; its state is the group of each record, by which it leaves the old one.
+
+    Two partitions may have a record with the same key, under `foreign_partition: accept` or until the key was healed.
+    So the part of one whose key does not belong to this partition has the partition in its key.
+    """
 
     settings_type = ViewConfig
     input: ClassVar[Input] = Input("sow", from_underlying=True)
@@ -77,7 +89,7 @@ class ViewSplit(Processor):
         self._plain = _plain_contributions(
             self._definition, settings, builtin_context(context).input_codec, context.partition
         )
-        self._targets: dict[bytes, _Target] = {}
+        self._targets: dict[tuple[bytes, bool], _Target] = {}
         check_fingerprint(context, settings)
 
     def process(self, records: Sequence[Record]) -> None:
@@ -89,8 +101,8 @@ class ViewSplit(Processor):
         for record, group, part in self._parts_of(records):
             key = record.key
             assert key is not None
-            target = None if group is None else self._target(group)
             old = changes[key] if key in changes else routes[key]
+            target = None if group is None else self._target(group, is_away=self._is_away(key, old))
             route = None if target is None else target.route
             if self._place is not None:
                 headers = [source_header(self._place, record.offset)]
@@ -121,7 +133,7 @@ class ViewSplit(Processor):
         headers: Headers,
     ) -> None:
         """Add the tombstone by which a record leaves its old group, for another one or for none."""
-        target = self._target(group_of_route(old.value))
+        target = self._target(group_of_route(old.value), is_away=is_away_route(old.value))
         parts[target.partition].append((target.prefix + key, None, headers))
 
     def _parts_of(self, records: Sequence[Record]) -> Iterator[tuple[Record, bytes | None, bytes | None]]:
@@ -176,13 +188,21 @@ class ViewSplit(Processor):
         contributions = iter(made)
         return [None if state is None else next(contributions) for state in states]
 
-    def _target(self, group: bytes) -> _Target:
-        target = self._targets.get(group)
+    def _is_away(self, key: bytes, route: Stored | None) -> bool:
+        """Return whether a record's member has its partition; it stays as it was when the record came."""
+        if route is not None:
+            return is_away_route(route.value)
+        return self._context.partition_for(key) != self._context.partition
+
+    def _target(self, group: bytes, *, is_away: bool) -> _Target:
+        target = self._targets.get((group, is_away))
         if target is None:
             if len(self._targets) >= _TARGETS_MAX:
                 self._targets.clear()
             partition = self._context.partition_for(group, "parts")
-            target = self._targets[group] = _Target(partition, member_key(group, b""), Stored(1, route_value(group)))
+            prefix = away_prefix(group, self._context.partition) if is_away else member_key(group, b"")
+            route = away_route_value(group) if is_away else route_value(group)
+            target = self._targets[group, is_away] = _Target(partition, prefix, Stored(1, route))
         return target
 
 

@@ -80,6 +80,48 @@ def test_row_that_had_to_wait_is_written_although_its_record_was_committed() -> 
     assert chain.rows().keys() == {"a", "b", "c", "d"}
 
 
+@pytest.mark.parametrize("combines", [False, True])
+def test_records_of_one_key_in_two_partitions_are_two_members(combines: bool) -> None:
+    """Both count, in one group or in two; one that changes its group or is deleted leaves the other one where it is."""
+    view = {"group_by": ["/g"], "fields": {"/n": "COUNT(*)", "/s": "SUM(/q)"}, "partial_aggregation": combines}
+    chain = AggregateChain(view)
+
+    def rows() -> dict[str, tuple[int, int]]:
+        chain.run()
+        return {key: (row["n"], row["s"]) for key, row in chain.rows().items() if row is not None}
+
+    for partition, amount in ((0, 5), (1, 3)):
+        chain.put(partition, "k", {"g": "a", "q": amount})
+    assert rows() == {"a": (2, 8)}
+    chain.put(0, "k", {"g": "b", "q": 5})
+    assert rows() == {"a": (1, 3), "b": (1, 5)}
+    chain.put(0, "k", {"g": "a", "q": 6})
+    assert rows() == {"a": (2, 9)}
+    for driver in (*chain.splits, *chain.aggregates):
+        driver.crash()
+    for partition, left in ((1, 6), (0, None)):
+        chain.put(partition, "k", None)
+        assert rows() == ({} if left is None else {"a": (1, left)})
+
+
+def test_a_record_that_was_healed_stays_in_its_group_however_late_its_former_partition_is_read() -> None:
+    """The record is published at home before its copy is deleted, and the delete comes last: the record counts."""
+    chain = AggregateChain(COUNTS, partitions=1)
+    for away in (0, 1):
+        home, key = 1 - away, f"{away}"
+        chain.put(away, key, {"customer": "a"})
+        chain.run()
+        chain.put(home, key, {"customer": "a"})
+        chain.put(away, key, None)
+        for partition in (home, away):
+            split = chain.splits[partition]
+            split.feed()
+            split.advance_time(1)
+            split.commit()
+        chain.run_aggregates()
+    assert chain.rows() == {"a": {"customer": "a", "n": 2}}
+
+
 def test_changes_of_one_transaction_are_one_update() -> None:
     """Several changes of a group between two commits are one SOW record; equal rows are none."""
     chain = AggregateChain(COUNTS, inputs=1, partitions=1)
