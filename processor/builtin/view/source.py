@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 _BAD: Final = cast("Value", object())
-"""Stands for the value of a record that was rejected."""
+"""Stands for the value of a call that failed."""
 
 _KEY: Final = itemgetter(0)
 
@@ -52,35 +52,32 @@ class Source:
         self._selected = selected
 
     def each(self, records: Sequence[Record], take: Callable[[Record, Value | None], None]) -> None:
-        """Call `take` with each record and its value: None if it is deleted, or if it does not count.
+        """Call `take` with each record and its value: None if it is deleted, or does not count.
 
-        A record that cannot be read, or on which `take` raises, is rejected.
+        A record on which `take` raises is rejected, and does not count.
         """
-        for record, state in zip(*self.read(records), strict=True):
-            self.attempt(record, partial(take, record, state))
+        for record, state in zip(records, self.read(records), strict=True):
+            if record.key is not None and self.attempt(record, partial(take, record, state), _BAD) is _BAD:
+                take(record, None)
 
-    def read(self, records: Sequence[Record]) -> tuple[Sequence[Record], list[Value | None]]:
-        """Return the records that can be read, and the value of each: None if it is deleted, or if it does not count.
+    def read(self, records: Sequence[Record]) -> list[Value | None]:
+        """Return the value of each record: None if it is deleted, or does not count.
 
-        The others are rejected.
+        One that cannot be read is rejected, and does not count: its former value is not that of its key any more.
         """
         states = self._decoded(records)
         if states is None:
-            pairs = [(record, self.attempt(record, partial(self._decode, record), _BAD)) for record in records]
-            records = [record for record, state in pairs if state is not _BAD]
-            states = [state for _, state in pairs if state is not _BAD]
+            states = [self.attempt(record, partial(self._decode, record)) for record in records]
         if self._selected is None:
-            return records, states
+            return states
         try:
-            return records, self._counting(records, states)
+            return self._counting(records, states)
         except Exception:  # noqa: BLE001, S110 - a function failed, in any way: one by one, then
             pass
-        counting = [
-            self.attempt(record, partial(self._counting, [record], [state]), [_BAD])[0]
+        return [
+            self.attempt(record, partial(self._counting, [record], [state]), [None])[0]
             for record, state in zip(records, states, strict=True)
         ]
-        records = [record for record, state in zip(records, counting, strict=True) if state is not _BAD]
-        return records, [state for state in counting if state is not _BAD]
 
     def attempt(self, record: Record, call: Callable[[], Value], otherwise: Value = None) -> Value:
         """Return the value of a call, or another one if it raises: then the record is rejected."""
@@ -98,18 +95,15 @@ class Source:
 
         Records that cannot be read, or on which a function fails, are rejected, and do not count.
         """
-        readable, states = self.read(records)
+        states = self.read(records)
         try:
-            computed = _computed(definition, states)
-        except Exception:  # noqa: BLE001 - a function failed, in any way: one by one, then
-            computed = [
-                self.attempt(record, partial(_computed, definition, [state]), [None])[0]
-                for record, state in zip(readable, states, strict=True)
-            ]
-        if len(readable) == len(records):
-            return computed
-        by_offset = dict(zip([record.offset for record in readable], computed, strict=True))
-        return [by_offset.get(record.offset) for record in records]
+            return _computed(definition, states)
+        except Exception:  # noqa: BLE001, S110 - a function failed, in any way: one by one, then
+            pass
+        return [
+            self.attempt(record, partial(_computed, definition, [state]), [None])[0]
+            for record, state in zip(records, states, strict=True)
+        ]
 
     def _counting(self, records: Sequence[Record], states: Sequence[Value | None]) -> list[Value | None]:
         """Return the values with None for each that does not count."""

@@ -100,7 +100,8 @@ class ViewSplit(Processor):
         headers: Headers = []
         for record, group, part in self._parts_of(records):
             key = record.key
-            assert key is not None
+            if key is None:
+                continue  # It was rejected.
             old = changes[key] if key in changes else routes[key]
             target = None if group is None else self._target(group, is_away=self._is_away(key, old))
             route = None if target is None else target.route
@@ -139,7 +140,7 @@ class ViewSplit(Processor):
     def _parts_of(self, records: Sequence[Record]) -> Iterator[tuple[Record, bytes | None, bytes | None]]:
         """Yield the records with the keys of their groups and their contributions, in order; None: it has no group.
 
-        Plain records are not parsed. One that cannot be read, or on which a function fails, is rejected and left out.
+        Plain records are not parsed. One that cannot be read, or on which a function fails, is rejected, without group.
         """
         others: list[Record] = []
         for record in records:
@@ -156,16 +157,14 @@ class ViewSplit(Processor):
 
     def _parsed_parts(self, records: Sequence[Record]) -> Iterable[tuple[Record, bytes | None, bytes | None]]:
         """Return the same of records that have to be parsed, together."""
-        records, states = self._source.read(records)
+        states = self._source.read(records)
         try:
             contributions = self._computed(records, states)
         except Exception:  # noqa: BLE001 - a function failed, in any way: one by one, then
-            found = [
-                (record, self._source.attempt(record, partial(self._computed, [record], [state])))
+            contributions = [
+                self._source.attempt(record, partial(self._computed, [record], [state]), [None])[0]
                 for record, state in zip(records, states, strict=True)
             ]
-            records = [record for record, made in found if made is not None]
-            contributions = [each for _, made in found if made is not None for each in made]
         written = iter(self._contributions.encode_many(filter(None, contributions)))
         return [
             (record, *((None, None) if contribution is None else (group_key(contribution.group), next(written))))

@@ -8,7 +8,8 @@ from processor.builtin.view import join_sides, rows
 from processor.builtin.view.aggregate import ViewAggregate
 from processor.builtin.view.start_pass import forget_process
 from processor.codec import load_codec
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, RecordRejected
+from processor.filter.functions import BUILT_IN, Function
 from processor.hosting import record_writer
 from processor.runtime.recovery.log_replay import PresentKeys
 from processor.testing import ProcessorTestDriver
@@ -25,6 +26,9 @@ from tests.builtin.view.join_chain import (
     SameKeyHistory,
 )
 from tests.builtin.view.oracle import Duck
+
+BAD = {"unreadable": b"[1]", "a function fails": b'{"g":"a","q":"x"}'}
+"""Records that a view rejects."""
 
 COUNTS = {"group_by": ["/customer"], "fields": {"/n": "COUNT(*)"}}
 
@@ -167,6 +171,69 @@ def test_projection_writes_a_row_only_when_it_changed() -> None:
         driver.pipe_input("1", record, {"version": str(version)})
         driver.commit()
     assert [record.value for record in driver.read_output("sow")] == [b'{"id":1,"double":4}', None]
+
+
+def amount(value: object) -> int:
+    """A function of a third party that fails on anything but an integer."""
+    if not isinstance(value, int):
+        raise RecordRejected("plugin_failed", f"{value!r} is no amount")
+    return value
+
+
+@pytest.fixture
+def amounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function AMOUNT."""
+    monkeypatch.setitem(BUILT_IN, "AMOUNT", Function("AMOUNT", amount, 1, 1, "nulls"))
+
+
+@pytest.mark.usefixtures("amounts")
+@pytest.mark.parametrize("value", ["unreadable", "a function fails"])
+@pytest.mark.parametrize("combines", [False, True])
+def test_a_rejected_record_leaves_its_group(combines: bool, value: str) -> None:
+    """Its former value is not that of its key any more, so it counts no longer, as in a view that is built later."""
+    view = {"group_by": ["/g"], "fields": {"/n": "COUNT(*)", "/s": "SUM(AMOUNT(/q))"}, "partial_aggregation": combines}
+    chain = AggregateChain(view, inputs=1, partitions=1)
+    for key, quantity in (("1", 5), ("2", 3)):
+        chain.put(0, key, {"g": "a", "q": quantity})
+    chain.run()
+    chain.splits[0].append_input(b"1", BAD[value], [("version", b"2")])
+    chain.run()
+    assert sum(chain.splits[0].rejections.values()) == 1
+    assert chain.rows() == {"a": {"g": "a", "n": 1, "s": 3}}
+    chain.put(0, "1", {"g": "a", "q": 4})
+    chain.run()
+    assert chain.rows() == {"a": {"g": "a", "n": 2, "s": 7}}
+
+
+@pytest.mark.usefixtures("amounts")
+@pytest.mark.parametrize("value", ["unreadable", "a function fails"])
+def test_a_rejected_record_has_no_row_in_a_projection(value: str) -> None:
+    """The row of the former value is deleted."""
+    driver = projection({"fields": {"/s": "AMOUNT(/q)"}})
+    for body in (b'{"q":5}', BAD[value], b'{"q":4}'):
+        driver.append_input(b"1", body, [("version", b"1")])
+        driver.feed()
+        driver.commit()
+    assert [record.value for record in driver.read_output("sow")] == [b'{"s":5}', None, b'{"s":4}']
+    assert sum(driver.rejections.values()) == 1
+
+
+@pytest.mark.parametrize("method", ["repartition", "same_key", "broadcast"])
+def test_a_rejected_record_leaves_its_join(method: str) -> None:
+    """A record that cannot be read any more has no row, and a partner that cannot is none."""
+    on = "/id" if method == "same_key" else "/customer"
+    view = VIEW | {"join": [{"topic": "customers", "on": {on: "/id"}}], "join_method": method}
+    chain = JoinChain(view, partitions=1)
+    for key in ("a", "b"):
+        chain.put("left", 0, key, {"id": key, "customer": key, "qty": 1, "state": "new"})
+        chain.put("right", 0, key, {"id": key, "name": "Ann", "bonus": 1})
+    chain.run()
+    chain.left[0].append_input(b"a", b"[1]", [("version", b"2")])
+    chain.right[0].append_input(b"b", b"[1]", [("version", b"2")])
+    for _ in range(2):
+        chain.run()
+    assert chain.rows() == {"b": {"id": "b", "qty": 1}}
+    assert [driver.rejections for driver in (*chain.left, *chain.right)] == [{"not_an_object": 1}] * 2
 
 
 def test_projection_reads_records_of_another_message_type() -> None:
