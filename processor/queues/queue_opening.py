@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,7 @@ from processor.kafka.clients.publisher import Publisher
 from processor.kafka.message_reader import close_all
 from processor.queues.consumer import OnQueueMessage, Queue
 from processor.queues.lease_backlog import Backlog, QueueDeadLetters
-from processor.queues.share_groups import ShareGroups, group_problems
+from processor.queues.share_groups import ShareGroups, group_problems, settings_in_force
 from processor.queues.stall_guard import ShareGroupView, StallGuard
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from processor.kafka.admin.topic_lookup import TopicLookup
     from processor.queues.transport.leases import Lease, Place
     from processor.record import Value
+
+log = logging.getLogger(__name__)
 
 BACKLOG_MAX: int = 2_000
 """Most messages of one consumer at a time: Kafka leases so many of a partition to all consumers together."""
@@ -57,9 +60,13 @@ class QueueOpener:
         topic, letters = names.topic(name, "queue"), names.topic(name, "dlq")
         self._lookup.partitions(letters)
         partitions = range(self._lookup.partitions(topic))
-        problems = group_problems(group, settings, ShareGroups(config.kafka).settings(group))
+        actual = ShareGroups(config.kafka).settings(group)
+        problems = group_problems(group, settings, actual)
         if refused := [f"  {problem}" for problem in problems if problem.severity == "refuse"]:
             raise ConfigurationError("\n".join([f"the share group of queue {name!r} cannot be used:", *refused]))
+        for problem in problems:
+            log.warning("queue %s: %s", name, problem)
+        settings = settings_in_force(settings, actual)
         codec = codec_of(config, settings.underlying)
         lost: list[Backlog] = []
 

@@ -102,6 +102,17 @@ def group_problems(group: str, queue: QueueConfig, actual: Mapping[str, str]) ->
     return wrong
 
 
+def settings_in_force(queue: QueueConfig, actual: Mapping[str, str]) -> QueueConfig:
+    """Return a queue's settings with the lease that the group has, if that is shorter: Kafka ends it then.
+
+    Args:
+        queue: its settings.
+        actual: the group's settings in force.
+    """
+    lock_s = int(actual.get(LOCK, queue.lease_ms)) / 1000
+    return queue.model_copy(update={"lease": min(queue.lease, lock_s)})
+
+
 _TIMEOUT_S: Final = 15.0
 _PAUSE_S: Final = 0.1
 

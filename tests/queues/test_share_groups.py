@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from processor.config import Config, QueueConfig
-from processor.queues import share_groups
+from processor.queues import queue_opening, share_groups
+from processor.queues.queue_opening import QueueOpener
 from processor.queues.share_groups import ShareGroups, group_problems, group_settings, queue_writer_properties
 from processor.queues.stall_guard import LOCKS, ShareGroupView, StallGuard
+from processor.queues.transport import share_member
 from processor.queues.transport.share_member import ShareReader
 from processor.queues.transport.share_offsets import share_positions
 from tests.programs.faults.broker.broker import Broker
+from tests.queues.fake_leases import FakeLeases
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from processor.kafka.admin.topic_lookup import TopicLookup
     from processor.queues.transport.leases import Lease
 
 
@@ -62,6 +67,37 @@ def test_a_limit_that_a_killed_consumer_left_raised_is_set_back(
     sections = {"topics": {"orders": {"key": ["/id"]}}, "queues": {"jobs": {"underlying": "orders"}}}
     share_groups.set_share_groups(Config.model_validate({"application_id": "app", "kafka": {}, **sections}))
     assert (Answers.wanted.get(LOCKS) == "2000") is is_set
+
+
+class Reader(FakeLeases):
+    """A member of a share group that notes how it was made."""
+
+    made: dict[str, Any]
+
+    def __init__(self, _kafka: object, **made: Any) -> None:
+        super().__init__()
+        Reader.made = made
+
+
+@pytest.mark.parametrize(("lock_ms", "lease_s"), [("15000", 15.0), ("20000", 20.0), ("60000", 20.0)])
+def test_a_consumer_goes_by_the_lease_that_kafka_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lock_ms: str, lease_s: float
+) -> None:
+    """A share group with a shorter lease than the queue's is warned of, and its lease is that of the consumer."""
+    actual = group_settings(QUEUE) | {"share.record.lock.duration.ms": lock_ms}
+    monkeypatch.setattr(Answers, "settings", lambda *_: actual)
+    monkeypatch.setattr(queue_opening, "ShareGroups", Answers)
+    monkeypatch.setattr(queue_opening, "Publisher", lambda _: None)
+    monkeypatch.setattr(share_member, "ShareReader", Reader)
+    sections = {"topics": {"orders": {"key": ["/id"]}}, "queues": {"jobs": QUEUE}}
+    config = Config.model_validate({"application_id": "app", "kafka": {}, **sections})
+    opener = QueueOpener(config, cast("TopicLookup", SimpleNamespace(partitions=lambda _: 1)))
+    with opener.queue("jobs", max_backlog=1, timeout_s=0, on_message=None) as queue:
+        assert next(iter(queue), None) is None
+    assert Reader.made["absence_max_s"] == queue._backlog._settings.lease == lease_s
+    assert [f"is {lock_ms}, and the queue's lease is 20000 ms" in text for text in caplog.messages] == (
+        [] if lock_ms == "20000" else [True]
+    )
 
 
 def severities(**changed: str | None) -> list[str]:
