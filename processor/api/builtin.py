@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from processor.codec.contract import Codec
     from processor.config import QueueConfig
     from processor.errors import RecordRejected
-    from processor.record import Headers, Value
+    from processor.record import Headers, Outgoing, Value
     from processor.wire.partition_marks import Lives
 
 
@@ -50,6 +50,12 @@ class BuiltinContext(Context, Protocol):
 
         Raises:
             TypeError, ValueError, UndeclaredOutput: as `put`; then no record is written.
+        """
+
+    def fits(self, output: str, record: Outgoing) -> bool:
+        """Return whether the topic of an output takes a record, as far as its limit is known.
+
+        A view asks that sends a record which stems from several input records: none of them could be rejected for it.
         """
 
     def skip_to(self, offset: int) -> None:

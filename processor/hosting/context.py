@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import UndeclaredOutput
 from processor.hosting.commit_metadata import checked_note
 from processor.hosting.forwarded import CheckedMarks, CheckedState, checked_records, is_ours
-from processor.hosting.output_limits import OutputLimits, WaitingOutput, dead_letter
+from processor.hosting.output_limits import OutputLimits, WaitingOutput, dead_letter, size_of
 from processor.hosting.record_writer import RecordWriter
 from processor.kafka.partitioner import partition_for
 from processor.wire.partition_marks import Lives
@@ -213,6 +213,10 @@ class TaskContext:
     def resume(self) -> None:
         """Take records again."""
         self.paused_offset = None
+
+    def fits(self, output: str, record: Outgoing) -> bool:
+        """Return whether the topic of an output takes a record, as far as its limit is known."""
+        return size_of(record) <= self._limits.of(output)
 
     def skip_to(self, offset: int) -> None:
         """Go on with the input at an offset."""

@@ -203,10 +203,13 @@ class ViewPartialAggregate(Processor):
             value, is_sent = values.get(key), key in self._sent
             if value is None and not is_sent:
                 continue
+            part: Outgoing = (member_key(key, self._member), value, [])
+            if not builtin_context(self._context).fits("parts", part):
+                self._context.count("rows_refused")
+                continue  # The last part stays, as the last row does where the next one is too large.
             if value is None or not is_sent:
                 (outbox.left if value is None else outbox.added).append(key)
-            partition = self._context.partition_for(key, "parts")
-            outbox.parts[partition].append((member_key(key, self._member), value, []))
+            outbox.parts[self._context.partition_for(key, "parts")].append(part)
 
     def _send(self, outbox: _Outbox) -> None:
         """Send parts, remember the groups of which one was sent, and forget those that were left."""

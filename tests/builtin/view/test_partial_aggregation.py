@@ -301,6 +301,31 @@ def test_unreadable_record_is_rejected_and_counts_nowhere() -> None:
     assert chain.rows()["ann"]["qty"] == 2
 
 
+@pytest.mark.parametrize("moment", ["flush", "start"])
+def test_a_part_that_is_too_large_for_its_topic_holds_nothing_up(moment: str) -> None:
+    """The greatest text of a group stands in its part twice: its row stays as it was, and those of others go on."""
+    view = {"group_by": ["/g"], "fields": {"/n": "COUNT(*)", "/m": "MAX(/t)"}, "partial_aggregation": True}
+    chain = AggregateChain(view, inputs=1, partitions=1)
+    (split,) = chain.splits
+    chain.put(0, "1", {"g": "a", "t": "x"})
+    chain.run()
+    split._limits._limits["parts"] = 300_000
+    chain.put(0, "2", {"g": "a", "t": "y" * 160_000})
+    chain.put(0, "3", {"g": "b", "t": "x"})
+    if moment == "start":
+        split.crash()
+    chain.run()
+    assert split.committed_offset == 3
+    assert split.events["rows_refused"] > 0
+    assert chain.rows() == {"a": {"g": "a", "n": 1, "m": "x"}, "b": {"g": "b", "n": 1, "m": "x"}}
+    chain.put(0, "2", None)
+    chain.run()
+    assert chain.rows()["a"]["n"] == 1
+    chain.put(0, "4", {"g": "a", "t": "z"})
+    chain.run()
+    assert chain.rows()["a"] == {"g": "a", "n": 2, "m": "z"}
+
+
 @pytest.mark.usefixtures("is_compiled")
 @pytest.mark.parametrize("has_unreadable", [False, True])
 def test_new_view_reads_its_backlog_once(has_unreadable: bool) -> None:
