@@ -6,10 +6,10 @@ import json
 import os
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.api import Context, Input, Output, Record, Stored
 from processor.api.builtin import builtin_context
 from processor.builtin.view.definitions import check_fingerprint, check_source, fields_of, view_name
-from processor.builtin.view.source import Source, compiled_filter
+from processor.builtin.view.source import FirstStage, Source, compiled_filter
 from processor.builtin.view.stage_output import (
     KEPT,
     LEFT,
@@ -47,7 +47,7 @@ REFERENCE: Final = b"1"
 """The value of a reference: it only has to be there."""
 
 
-class _Side(Processor):
+class _Side(FirstStage):
     """The base of both sides: routes as state, and parts that are collected by output and partition."""
 
     settings_type = ViewConfig

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from processor.api import Context, Input, Output, Processor, Record
+from processor.api import Context, Input, Output, Record
 from processor.builtin.view.definitions import check_fingerprint, check_source, fields_of, view_name
-from processor.builtin.view.source import Source, compiled_filter
+from processor.builtin.view.source import FirstStage, Source, compiled_filter
 from processor.builtin.view.stage_output import RowWriter, show_ready
 from processor.config import ViewConfig
 from processor.filter.filter import metadata_of
@@ -23,7 +23,7 @@ WAITING_MAX: Final = 1_000
 """Changed keys at which rows are written before the commit."""
 
 
-class ViewProjection(Processor):
+class ViewProjection(FirstStage):
     """Writes the row of each record; its state is the rows."""
 
     settings_type = ViewConfig

@@ -6,7 +6,7 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, cast
 
-from processor.api import RecordRejected
+from processor.api import Processor, RecordRejected
 from processor.api.builtin import builtin_context
 from processor.errors import PartitionHeld, Stop, rejection
 from processor.filter.filter import compile_selection, metadata_of
@@ -34,6 +34,14 @@ def compiled_filter(name: str, text: str | None) -> Filter | None:
         ConfigurationError: it cannot be used.
     """
     return compile_selection(f"views.{name}.filter", text, changes_with="a view changes with its topics alone")
+
+
+class FirstStage(Processor):
+    """The base of stages that read a topic for a view, and whose state is a part of each record, or its row."""
+
+    def rejected(self, record: Record, error: RecordRejected) -> None:  # noqa: ARG002
+        """Take a record that was skipped by order, or whose output is too large, for one that does not count."""
+        self.process([record._replace(value=None)])
 
 
 class Source:

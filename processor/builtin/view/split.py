@@ -8,10 +8,10 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.api import Context, Input, Output, Record, Stored
 from processor.api.builtin import builtin_context
 from processor.builtin.view.definitions import aggregates_of, check_fingerprint, check_source, view_name
-from processor.builtin.view.source import Source, compiled_filter
+from processor.builtin.view.source import FirstStage, Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, show_ready
 from processor.config import ViewConfig
 from processor.filter.filter import metadata_of
@@ -58,7 +58,7 @@ class _Target(NamedTuple):
     """The state of a record in the group."""
 
 
-class ViewSplit(Processor):
+class ViewSplit(FirstStage):
     """Reads the records of the underlying; its state is the group of each record, by which it leaves the old one.
 
     Two partitions may have a record with the same key, under `foreign_partition: accept` or until the key was healed.

@@ -205,6 +205,44 @@ def test_a_rejected_record_leaves_its_group(combines: bool, value: str) -> None:
     assert chain.rows() == {"a": {"g": "a", "n": 2, "s": 7}}
 
 
+def test_a_record_with_a_part_that_is_too_large_leaves_its_group() -> None:
+    """Its topic does not take the part, so that the record is a dead letter and does not count."""
+    view = {"group_by": ["/g"], "fields": {"/n": "COUNT(*)", "/m": "MAX(/t)"}, "partial_aggregation": False}
+    chain = AggregateChain(view, inputs=1, partitions=1)
+    (split,) = chain.splits
+    for key in ("1", "2"):
+        chain.put(0, key, {"g": "a", "t": "x"})
+    chain.run()
+    split._limits._limits["parts"] = 100_000
+    chain.put(0, "2", {"g": "a", "t": "y" * 160_000})
+    split.feed(1)
+    split.commit()
+    chain.put(0, "3", {"g": "b", "t": "x"})
+    chain.run()
+    assert split.rejections == {"too_large": 1}
+    assert chain.rows() == {"a": {"g": "a", "n": 1, "m": "x"}, "b": {"g": "b", "n": 1, "m": "x"}}
+
+
+@pytest.mark.parametrize("kind", ["projection", "join"])
+def test_a_record_that_is_skipped_by_order_has_no_row(kind: str) -> None:
+    """An operator skips an update that holds a view: the row of the former value is deleted."""
+    if kind == "projection":
+        driver, write = projection({"fields": {"/s": "/q"}}), lambda: None
+        rows = driver
+    else:
+        chain = JoinChain(VIEW, partitions=1)
+        (driver,), (rows,), write = chain.left, chain.last, chain.run
+    for number in range(2):
+        driver.append_input(b"1", b'{"id":"1","q":%d,"state":"new"}' % number, [("version", b"1")])
+        if number:
+            driver._task.skip(number, is_readable=True)
+        driver.feed()
+        driver.commit()
+        write()
+    assert [record.value is None for record in rows.read_output("sow")] == [False, True]
+    assert driver.rejections == {"skipped": 1}
+
+
 @pytest.mark.usefixtures("amounts")
 @pytest.mark.parametrize("value", ["unreadable", "a function fails"])
 def test_a_rejected_record_has_no_row_in_a_projection(value: str) -> None:
