@@ -6,9 +6,9 @@ and after a tenth of a second at the latest while messages are handled.
 
 Kafka counts a delivery when it leases a message, and takes none back. So that it counts the messages that are handed
 out, leases are taken ahead only while messages are handled well: one at first, then twice as many each time, but no
-more than were handled in half of a lease, and one again after a release, a lease that ended, or a message that was
-delivered before. Of messages that were leased together and lost, the first one was in hand, and the others had not had
-their turn: when they come together again, the first one is handed out last.
+more than were handled in half of a lease, and one again after a release, a lease that ended, or a message with more
+than half of its deliveries. Of messages that were leased together and lost, the first one was in hand, and the others
+had not had their turn: when they come together again, the first one is handed out last.
 """
 
 from __future__ import annotations
@@ -162,11 +162,11 @@ class Backlog:
         leases = self._source.poll(wait_s, self._leases_next)
         self._unsent, self._sent_s = False, self._clock_s()
         self._leases_unpaced, self._fetched_s = len(leases), self._sent_s
-        again = [lease for lease in leases if lease.deliveries > 1]
-        if again:
+        if any(2 * lease.deliveries > self._settings.max_deliveries for lease in leases if lease.deliveries > 1):
             self._lease_singly()
-            again.reverse()
         self._waiting += [lease for lease in leases if lease.deliveries == 1]
+        again = [lease for lease in leases if lease.deliveries > 1]
+        again.reverse()
         self._waiting += sorted(again, key=lambda lease: lease.deliveries)
         return bool(leases)
 
