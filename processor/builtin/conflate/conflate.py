@@ -17,14 +17,14 @@ from processor.config import ConflatedConfig
 from processor.errors import PartitionHeld, Stop, rejection
 from processor.filter.filter import compile_selection, require_fields, selects
 from processor.merge import KeyFields
-from processor.wire.record_headers import NO_CONFLATE, is_at_once, plain_versions
+from processor.wire.record_headers import NO_CONFLATE, is_at_once, plain_versions, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic import BaseModel
 
-    from processor.api import Codec
+    from processor.api import Codec, Stored
     from processor.builtin.conflate.pending import Pending
     from processor.filter import Filter
 
@@ -149,7 +149,9 @@ class Conflate(Processor):
 
     Nothing pending is written anywhere: the input position that may be committed never passes an update that is not
     delivered, so a successor reads it again. It recognises a delivered update by the input offset in the header
-    `source` of the conflated record, not by versions, which began at 1 again after a delete in former releases.
+    `source` of the conflated record and by the version: neither is above those of the conflated record. Versions alone
+    prove nothing, as they began at 1 again after a delete in former releases, and offsets mean nothing on another
+    cluster.
     """
 
     settings_type = ConflatedConfig
@@ -261,13 +263,20 @@ class Conflate(Processor):
         pending = self._pending.pending
         asked = {key: None for record in came if (key := record[0]) is not None and key not in pending}
         states = self._context.state.get_many(list(asked))
-        until: dict[bytes | None, int] = {key: old.source_offset for key, old in states.items() if old is not None}
-        if not came or max(until.values(), default=-1) < came[0].offset:
+        delivered: dict[bytes | None, Stored] = {key: old for key, old in states.items() if old is not None}
+        if not came or max([old.source_offset for old in delivered.values()], default=-1) < came[0].offset:
             return came
         begin = self._begin_offset  # Deletes from before it were missed.
-        fresh = [record for record in came if record.offset > until.get(record.key, -1) or record.offset < begin]
-        if delivered := len(came) - len(fresh):
-            self._context.count("already_delivered", delivered)
+        fresh = []
+        for record in came:
+            old, version = delivered.get(record.key), version_of(record.headers) or 0
+            # A copy that was moved here has offsets of another cluster: a higher one proves nothing alone.
+            if old is not None and begin <= record.offset <= old.source_offset and version <= old.version:
+                continue
+            fresh.append(record)
+            delivered.pop(record.key, None)  # Later ones are newer.
+        if count := len(came) - len(fresh):
+            self._context.count("already_delivered", count)
         return fresh
 
     def _end_at_once(self, pending: Pending, record: Record) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from processor.builtin.conflate.pending import UNREAD_MAX
 from processor.runtime.recovery.log_replay import PresentKeys
+from processor.store.memory import MemoryStore
 from tests.builtin.conflate.underlying import INTERVAL_MS, Underlying, delivered
 from tests.builtin.merging import bodies, told
 
@@ -143,6 +144,65 @@ def test_a_rejected_record_that_comes_again_is_rejected_once(orders):
         "undecodable",
         "missing_key",
     ]
+
+
+def moved_to_another_cluster(orders, begin_offset):
+    """The input is compacted, its offsets begin at 0 again, and the copy begins at an offset that a tool has set."""
+    last = {record.key: record for record in orders.driver.input}
+    orders.driver._finish_aborted()
+    orders.driver.input = []
+    for record in last.values():
+        orders.driver.append_input(record.key, record.value, record.headers)
+    orders.driver._begin(MemoryStore(), begin_offset)
+
+
+@pytest.fixture
+def many_orders(orders):
+    """An underlying topic with a record of many updates and another one, both delivered."""
+    for n in range(100):
+        orders.update("7", {"id": 7, "n": n})
+    orders.update("8", {"id": 8})
+    orders.driver.advance_time(INTERVAL_MS)
+    orders.driver.commit()
+    return orders
+
+
+@pytest.mark.parametrize("begin_offset", [0, 2])
+def test_on_another_cluster_updates_before_the_first_start_are_delivered(many_orders, begin_offset):
+    """Offsets of the former cluster in the headers `source` are higher than those of new updates."""
+    moved_to_another_cluster(many_orders, begin_offset)
+    many_orders.driver.pipe_batch([many_orders.record("7", {"id": 7, "n": 1000}), many_orders.record("8", None)])
+    many_orders.driver.advance_time(INTERVAL_MS)
+    assert delivered(many_orders) == [{"id": 7, "n": 1000}, None]
+    assert many_orders.driver.events["already_delivered"] == 2 - begin_offset
+
+
+def test_on_another_cluster_a_crash_loses_no_pending_update(many_orders):
+    """Also of a key that was last delivered on the former cluster, with a higher offset in its header `source`."""
+    moved_to_another_cluster(many_orders, 2)
+    many_orders.update("9", {"id": 9})
+    many_orders.driver.advance_time(INTERVAL_MS)
+    many_orders.driver.commit()
+    many_orders.update("7", {"id": 7, "n": 1000})
+    many_orders.driver.commit()
+    many_orders.driver.crash()
+    many_orders.driver.advance_time(INTERVAL_MS)
+    assert delivered(many_orders) == [{"id": 7, "n": 1000}]
+
+
+def test_a_key_whose_versions_began_again_is_delivered_in_its_last_state(orders):
+    """In the input of a former release a key that came back begins at version 1, below that of its delete."""
+    orders.update("1", {"id": 1})
+    orders.driver.pipe_batch([("2", {"id": 2, "n": n}, {"version": str(48 + n)}) for n in range(2)])
+    orders.driver.pipe_batch([("2", None, {"version": "50", "kind": "delete", "no_conflate": "true"})])
+    again = {"version": "1", "kind": "insert", "no_conflate": "true"}
+    orders.driver.pipe_batch([("2", {"id": 2, "n": 2}, again)])
+    orders.driver.commit()
+    orders.driver.crash()
+    orders.driver.advance_time(INTERVAL_MS)
+    orders.driver.commit()
+    last = {record.key: record for record in orders.driver.read_output("sow")}
+    assert bodies(last.values()) == [{"id": 2, "n": 2}, {"id": 1}]
 
 
 LONG = "1" * 19
