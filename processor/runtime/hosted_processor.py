@@ -10,6 +10,7 @@ import structlog
 from processor.api import Processor
 from processor.errors import PartitionHeld, ProcessorFailed, RecordRejected, SowstreamError, StateDamaged, Stop
 from processor.filter.evaluation import over_budget
+from processor.hosting.forwarded import is_ours
 from processor.hosting.output_limits import WaitingOutput
 from processor.kafka.properties import PRODUCED_BYTES_MAX
 from processor.record import Record
@@ -134,6 +135,7 @@ class HostedProcessor:
                 break
         if behind and not left and not self.is_paused:
             self._context.pause(behind[0].offset)  # For ever: `punctuate` holds it, once all before it is committed.
+            self.reached_end()
         self.left = () if self.is_paused else [*left, *behind] if behind else left
 
     def _front(self, records: Sequence[Record]) -> int:
@@ -175,6 +177,18 @@ class HostedProcessor:
             self._call_measured(record)
         else:
             self._call([record])
+
+    def reached_end(self) -> None:
+        """Note that the processor has all records of the partition for now."""
+        self._context.is_at_end = True
+
+    @property
+    def has_held_work(self) -> bool:
+        """True if the committed position waits for work that a built-in processor does by the clock, as a copy does.
+
+        A third party's processor may wait for more input.
+        """
+        return self._context.held_offset is not None and is_ours(self.pipeline.processor_type)
 
     @property
     def is_paused(self) -> bool:

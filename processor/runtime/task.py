@@ -212,10 +212,6 @@ class Task(HostedProcessor):
             topic = self.pipeline.output(role)
             self._suspects.hold(PartitionHeld("plugin_failed", f"{topic} does not take a record of ours: {error}"))
 
-    def reached_end(self) -> None:
-        """Note that the processor has all records of the partition for now."""
-        self._context.is_at_end = True
-
     def has_seen(self, until_ms: int) -> None:
         """Note that the processor has all records that the partition had at this time."""
         self.seen_ms = until_ms

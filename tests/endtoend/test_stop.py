@@ -122,6 +122,6 @@ def read_from_two(world: World, topic: str, group: str) -> None:
             consumer.begin(partition, 2)
         until(reads_all, lambda: read, pause_s=0)
         assert read == dict.fromkeys(range(4), 2)
-        assert consumer.take_unreadable() == {}
+        assert consumer.unreadable == {}
     finally:
         consumer.close()

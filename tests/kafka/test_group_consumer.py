@@ -147,22 +147,22 @@ class Damaged:
 
 @pytest.mark.parametrize("code", [KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG])
 def test_a_batch_that_does_not_unpack_stops_its_partition_only(member: Member, code: int) -> None:
-    """A batch that cannot be unpacked stops its own partition only; it is reported once, and read after `begin`."""
+    """A batch that cannot be unpacked stops its own partition only, which is read again after `begin`."""
     consumer = member.consumer
     error = Message(topic=member.topic, partition=1, offset=5, error=KafkaError(code, "it does not unpack"))
     real, consumer._consumer = consumer._consumer, cast("Any", Damaged(consumer._consumer, error))
     consumer.begin(0, 0)
     consumer.begin(1, 0)
     member.wait(lambda: member.read == [b"a", b"b", b"c"])
-    held = consumer.take_unreadable()
+    held = consumer.unreadable
     assert [(partition, hold.reason) for partition, hold in held.items()] == [(1, "unreadable_batch")]
     assert f"{member.topic} partition 1: the batch of records at offset 5 cannot be read" in str(held[1])
-    assert consumer.take_unreadable() == {}
     consumer._consumer = real
     member.send(1, b"d")
     member.wait(lambda: 0 in consumer.ended)
     assert member.read == [b"a", b"b", b"c"], "it was paused"
     consumer.begin(1, 0)
+    assert consumer.unreadable == {}
     member.wait(lambda: member.read == [b"a", b"b", b"c", b"d"])
 
 
@@ -175,7 +175,7 @@ def test_input_that_is_gone_stops_its_partition_only(member: Member) -> None:
     member.consumer.begin(0, 0)
     member.consumer.begin(1, 0)
     held: dict[int, PartitionHeld] = {}
-    member.wait(lambda: bool(held.update(member.consumer.take_unreadable()) or (held and member.read)))
+    member.wait(lambda: bool(held.update(member.consumer.unreadable) or (held and member.read)))
     assert member.read == [b"d"]
     assert [(partition, hold.reason) for partition, hold in held.items()] == [(0, "input_gone")]
     assert "nothing is skipped silently" in str(held[0])
@@ -192,10 +192,10 @@ def test_a_false_offset_is_the_reason_though_the_client_found_nothing_behind_it(
     )
     consumer._consumer = cast("Any", Damaged(consumer._consumer, error))
     consumer.begin(0, 0)
-    member.wait(lambda: 0 in consumer._unreadable)
+    member.wait(lambda: 0 in consumer.unreadable)
     false = Message(topic=member.topic, partition=0, offset=700, key=b"k", value=b"v", timestamp=(1, 1))
     assert consumer.records(0, [false]) == []
-    held = consumer.take_unreadable()
+    held = consumer.unreadable
     assert [(partition, hold.reason) for partition, hold in held.items()] == [(0, "unreadable_batch")]
     assert "says that its offset is 700" in str(held[0])
 

@@ -67,7 +67,8 @@ class GroupConsumer:
         self.topic = topic
         self.ended: dict[int, int] = {}
         """By partition without a further record for now, as far as Kafka has reported: the offset of its end."""
-        self._unreadable: dict[int, PartitionHeld] = {}
+        self.unreadable: dict[int, PartitionHeld] = {}
+        """The partitions that cannot be read on, with the reason; they are paused until `begin`."""
         self._listener = listener
         self._rebuild_steps = rebuild_steps
         self._group = group
@@ -81,7 +82,7 @@ class GroupConsumer:
     def poll(self, records_max: int, timeout_s: float) -> list[Message]:
         """The next messages, of all partitions begun. The listener is called from here.
 
-        Partitions that cannot be read on are left to `take_unreadable`; the messages of the others are returned.
+        Partitions that cannot be read on are left to `unreadable`; the messages of the others are returned.
 
         Raises:
             Stop: the input cannot be read on; the text has the reason.
@@ -103,11 +104,6 @@ class GroupConsumer:
                 self.ended.pop(partition, None)
         return messages
 
-    def take_unreadable(self) -> dict[int, PartitionHeld]:
-        """The partitions that cannot be read on, with the reason; each is reported once, and paused until `begin`."""
-        unreadable, self._unreadable = self._unreadable, {}
-        return unreadable
-
     def begin(self, partition: int, offset: int) -> None:
         """Start reading a partition at an offset.
 
@@ -115,7 +111,7 @@ class GroupConsumer:
             TransactionAborted: the partition is not ready, or not ours any more; try again.
         """
         self.ended.pop(partition, None)
-        self._unreadable.pop(partition, None)
+        self.unreadable.pop(partition, None)
         if (trouble := self._stalls.begin(partition, offset)) is not None:
             self._hold(partition, trouble)
             return
@@ -146,13 +142,14 @@ class GroupConsumer:
         converted, problem = readable_records(messages, end)
         if problem:
             # The client may have gone on behind a false offset, and found nothing there: this is the cause.
-            self._unreadable.pop(partition, None)
+            self.unreadable.pop(partition, None)
             self._hold(partition, PartitionHeld("unreadable_batch", f"{self.topic} partition {partition}: {problem}"))
         return converted
 
     def pause(self, partition: int) -> None:
         """Stop reading a partition until `begin`."""
         self.ended.pop(partition, None)
+        self.unreadable.pop(partition, None)
         self._stalls.end(partition)
         self._consumer.pause([TopicPartition(self.topic, partition)])
 
@@ -238,7 +235,7 @@ class GroupConsumer:
 
     def _hold(self, partition: int, trouble: PartitionHeld) -> None:
         """Stop reading a partition: librdkafka would fetch the same batch again and again."""
-        self._unreadable.setdefault(partition, trouble)
+        self.unreadable.setdefault(partition, trouble)
         self._stalls.end(partition)
         with contextlib.suppress(KafkaException):  # Not ours any more.
             self._consumer.pause([TopicPartition(self.topic, partition)])
@@ -295,7 +292,7 @@ class GroupConsumer:
     def _give_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for partition in partitions:
             self.ended.pop(partition.partition, None)
-            self._unreadable.pop(partition.partition, None)
+            self.unreadable.pop(partition.partition, None)
             self._stalls.end(partition.partition)
         try:
             consumer.incremental_unassign(partitions)

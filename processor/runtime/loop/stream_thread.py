@@ -365,15 +365,23 @@ class StreamThread:
             wipe_state(task, error, self._finish_commit)
 
     def _hold_unreadable(self) -> None:
-        """Hold the partitions whose input cannot be read any further, after a commit of the records before."""
-        if not (unreadable := self._consumer.take_unreadable()):
+        """Hold the partitions whose input cannot be read any further, once all records before are committed."""
+        unreadable, ended = self._consumer.unreadable, []
+        for task in self._running() if unreadable else ():
+            if task.partition not in unreadable or task.left:
+                continue
+            if task.has_held_work:
+                task.reached_end()  # A copy delivers the waiting updates first, so that an order skips none of them.
+            else:
+                ended.append(task)
+        if not ended:
             return
         with self._transaction():
             self._commit()
-        for partition, error in unreadable.items():
-            task = self._tasks.get(partition)
-            if task is not None and task.task_state is TaskState.RUNNING:
-                self._consumer.pause(partition)
+        for task in ended:  # After a failed commit it reads the records before again.
+            error = unreadable.get(task.partition)
+            if error is not None and task.task_state is TaskState.RUNNING:
+                self._consumer.pause(task.partition)
                 task.rewind()
                 self._held.hold(task, error)
 

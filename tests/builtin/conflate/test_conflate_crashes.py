@@ -3,8 +3,10 @@
 import pytest
 
 from processor.builtin.conflate.pending import UNREAD_MAX
+from processor.errors import PartitionHeld
 from processor.runtime.recovery.log_replay import PresentKeys
 from processor.store.memory import MemoryStore
+from processor.wire.forwarding import moved_record
 from tests.builtin.conflate.underlying import INTERVAL_MS, Underlying, delivered
 from tests.builtin.merging import bodies, told
 
@@ -317,3 +319,21 @@ def test_a_record_whose_delete_was_compacted_away_leaves_the_copy(orders, is_ahe
     assert last.pop(b"2") is None
     assert None not in last.values()
     assert orders.driver.committed_offset == len(orders.driver.input)
+
+
+@pytest.mark.parametrize("crashes", [False, True])
+def test_at_the_end_of_a_moved_topic_pending_updates_are_delivered_before_the_partition_is_held(orders, crashes):
+    """Also after a restart, when no record follows that a predecessor has not seen."""
+    orders.update("7", {"id": 7})
+    orders.driver.commit()
+    orders.driver.append_input(*moved_record("orders_12"))
+    if crashes:
+        orders.driver.crash()
+    else:
+        orders.driver.feed()
+    orders.driver.advance_time(INTERVAL_MS)
+    assert delivered(orders) == [{"id": 7}]
+    assert orders.driver.committed_offset == 1
+    with pytest.raises(PartitionHeld, match="'orders_12' has taken its place") as held:
+        orders.driver.advance_time(0)
+    assert held.value.reason == "fenced"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from queue import SimpleQueue
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import Message, Producer
 
+from processor.builtin.conflate import Conflate
 from processor.codec.contract import load_codec
-from processor.config import TopicConfig
+from processor.config import ConflatedConfig, TopicConfig
 from processor.errors import PartitionHeld
 from processor.hosting.pipeline import Pipeline
 from processor.record import Record
@@ -20,6 +21,7 @@ from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from tests.runtime.loop.turned_thread import TurnedThread, mock_kafka
 from tests.runtime.test_task import Script, Scripted, a_record
+from tests.waiting import until
 
 
 class Clock:
@@ -368,4 +370,28 @@ def test_a_record_behind_a_rewind_between_two_polls_comes_again():
         thread._consumer = TwoPolls(thread._consumer, thread.on_revoked, message)
         assert thread._poll() == []
         assert thread._consumer.begun == [(0, 0)]
+        turned.close()
+
+
+def test_a_copy_delivers_its_updates_before_it_is_held_at_input_that_cannot_be_read():
+    """The hold is at the offset that cannot be read: an order to skip from there passes over no update before."""
+    now_ms = [1_000_000]
+    with mock_kafka() as kafka:
+        settings = ConflatedConfig(underlying="orders", interval="1s")
+        turned = TurnedThread(kafka, Conflate, settings, "orders_1s", None, lambda: now_ms[0], underlying="orders")
+        thread, task = turned.thread, turned.task
+        producer = Producer(kafka)
+        for version in (b"1", b"2"):
+            producer.produce("orders.sow", b'{"id":7}', b"7", 0, headers=[("version", version)])
+        assert producer.flush(60) == 0
+        thread._consumer.begin(0, 1)
+        until(lambda: turned.turn(1) and task.next_offset == 3, "the updates", pause_s=0)
+        thread._consumer._hold(0, PartitionHeld("unreadable_batch", "it does not unpack"))
+        turned.turn(2)
+        assert (thread._held.is_held(0), task.committed_offset) == (False, 1)
+        now_ms[0] += 1_000
+        until(lambda: turned.turn(1) and thread._held.is_held(0), "the hold", pause_s=0)
+        hold = thread._held.last(0)
+        assert hold is not None
+        assert (hold.reason, hold.offset) == ("unreadable_batch", 3)
         turned.close()

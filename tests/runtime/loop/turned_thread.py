@@ -73,27 +73,28 @@ class TurnedThread:
         name: str = "orders",
         runtime: RuntimeConfig | None = None,
         clock_ms: Callable[[], int] = lambda: int(time.time() * 1000),
+        underlying: str | None = None,
     ) -> None:
         """Join the group; the partition is ready at once."""
         topic = settings if isinstance(settings, TopicConfig) else TopicConfig()
-        pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic)
+        pipeline = Pipeline.of(processor_type, settings, name=name, topic=topic, underlying=underlying)
         self.commits = 0
         producer = TransactionalProducer(kafka, transactional_id=name, transaction_timeout_s=60, blocked=self._called)
         self._reader = LogReader(kafka, group=name)
         restorer = Restorer(
-            reader=self._reader, admin=Admin(kafka), source=f"{name}.publish", sow=f"{name}.sow", mark=None,
+            reader=self._reader, admin=Admin(kafka), source=pipeline.source, sow=f"{name}.sow", mark=None,
             open_state=lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), stall_timeout_s=60,
         )  # fmt: skip
         standbys = Standbys(
             processor=name, sow=f"{name}.sow", group_watcher=None, admin=Admin(kafka),
             open_reader=lambda: self._reader, open_state=cast("Any", None),
         )  # fmt: skip
-        seen = SeenInput(Admin(kafka), f"{name}.publish", clock_ms)
+        seen = SeenInput(Admin(kafka), pipeline.source, clock_ms)
         clients = Clients(cast("Any", None), TransactionCommitter(producer), restorer, standbys, seen)
         self.thread = StreamThread(pipeline, clients, runtime or RuntimeConfig(), load_codec("json"))
         assigned = Assigned()
         self.thread._consumer = GroupConsumer(
-            kafka, group=name, topic=f"{name}.publish", session_timeout_s=60, listener=assigned
+            kafka, group=name, topic=pipeline.source, session_timeout_s=60, listener=assigned
         )
         consumer = self.thread._consumer
         until(lambda: consumer.poll(1, 0.1) or 0 in assigned.partitions, "an assignment", pause_s=0)
