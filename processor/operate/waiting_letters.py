@@ -47,11 +47,12 @@ class Survey:
     selected: int = 0
     """The number of letters to send back."""
     others: int = 0
-    """The number of other letters before the last selected one of their partition: they are appended again."""
+    """The number of other letters before `until`: they are appended again."""
     until: dict[int, int] = field(default_factory=dict)
-    """The offset after the last selected letter of each partition: later ones stay in place."""
+    """The offset after the last letter of each partition that moves. It is the last selected one, or, where a letter
+    before that one is appended again, the last one: the order of a key's letters stays. Later ones stay in place."""
     behind: Counter[int] = field(default_factory=Counter)
-    """The number of letters after the last selected one, by partition."""
+    """The number of letters that stay in place, by partition."""
 
 
 def survey(
@@ -67,16 +68,25 @@ def survey(
         on_seen: called with the number of letters seen so far.
     """
     counts = Survey()
+    ends: dict[int, int] = {}
+    appends: set[int] = set()  # Partitions with letters that are appended again.
     for partition, letters in batches:
         for letter in letters:
             counts.waiting[letter.reason or "unknown"] += 1
-            if selection.takes(letter):
-                counts.selected += 1
-                counts.others += counts.behind.pop(partition, 0)
-                counts.until[partition] = letter.record.offset + 1
-            else:
+            ends[partition] = letter.record.offset + 1
+            if not selection.takes(letter):
                 counts.behind[partition] += 1
+                continue
+            counts.selected += 1
+            others = counts.behind.pop(partition, 0)
+            counts.others += others
+            counts.until[partition] = ends[partition]
+            if others or not letter.is_whole:  # The full record may be gone.
+                appends.add(partition)
         on_seen(len(letters))
+    for partition in appends:
+        counts.others += counts.behind.pop(partition, 0)
+        counts.until[partition] = ends[partition]
     return counts
 
 

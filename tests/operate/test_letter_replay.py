@@ -28,7 +28,7 @@ def numbers(office: Office) -> list[int]:
 
 
 def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office) -> None:
-    """Other letters before the last selected one are appended unchanged; the next replay sends them."""
+    """Other letters are appended unchanged where one is before a selected one; the next replay sends them."""
     office.write(*["key_mismatch", "undecodable"] * 8)
     before = {letter["value"]: letter for letter in office.waiting()}
     assert office.replay(LetterSelection("undecodable")) == 8
@@ -45,6 +45,17 @@ def test_only_those_of_the_reason_are_sent_and_the_others_wait_on(office: Office
     assert (office.replay(), office.replay()) == (8, 0)
     assert numbers(office) == [*range(16)]
     assert office.waiting() == []
+
+
+def test_the_other_letters_of_a_key_wait_on_in_their_order(office: Office) -> None:
+    """A letter that is appended again comes before the later ones of its key, also those behind the selected one."""
+    reasons = ["key_mismatch", "undecodable", "key_mismatch"]
+    letters = [(b"7", b"%d" % number, {"dlq_reason": reason}) for number, reason in enumerate(reasons)]
+    office.world.publish(letters, "dlq")
+    assert office.replay(LetterSelection("undecodable")) == 1
+    assert [letter["value"] for letter in office.waiting()] == [0, 2]
+    assert office.replay() == 2
+    assert [seen.value for seen in office.world.read("publish")] == [b"1", b"0", b"2"]
 
 
 def test_a_replay_moves_the_position_behind_the_markers_of_transactions(office: Office) -> None:

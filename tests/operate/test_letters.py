@@ -150,19 +150,32 @@ REASONS = ["undecodable", "key_mismatch", None]
     reasons=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(REASONS)), max_size=30),
     reason=st.sampled_from(["undecodable", None]),
 )
-def test_a_survey_goes_as_far_as_the_last_chosen_one(reasons, reason):
-    """It counts the letters up to the last selected one, and ignores later ones."""
+def test_a_survey_goes_as_far_as_letters_move(reasons, reason):
+    """Letters behind the last selected one stay, unless one before it is appended again: the order of all stays."""
     letters = [
         DeadLetter(partition, Record(b"k", b"1", None, 3 * number, 0), [], why, None, None)
         for number, (partition, why) in enumerate(reasons)
     ]
-    found = survey([(letter.partition, [letter]) for letter in letters], LetterSelection(reason))
+    counts = survey([(letter.partition, [letter]) for letter in letters], LetterSelection(reason))
     selected = [letter for letter in letters if reason is None or letter.reason == reason]
-    assert found.selected == len(selected)
-    assert found.waiting.total() == len(letters)
-    assert found.until == {letter.partition: letter.record.offset + 1 for letter in selected}
-    passed = [letter for letter in letters if letter.record.offset < found.until.get(letter.partition, 0)]
-    assert found.others == len(passed) - len(selected)
+    assert counts.selected == len(selected)
+    assert counts.waiting.total() == len(letters)
+    assert counts.until.keys() == {letter.partition for letter in selected}
+    passed = [letter for letter in letters if letter.record.offset < counts.until.get(letter.partition, 0)]
+    assert counts.others == len(passed) - len(selected)
+    for partition, until in counts.until.items():
+        own = [letter for letter in letters if letter.partition == partition]
+        last = max(place for place, letter in enumerate(own) if letter in selected)
+        others = [letter for letter in own[:last] if letter not in selected]
+        assert until == own[-1 if others else last].record.offset + 1
+        assert counts.behind[partition] == (0 if others else len(own) - last - 1)
+
+
+def test_a_survey_of_a_letter_whose_record_may_be_gone_goes_to_the_end():
+    """A truncated letter that cannot be sent is appended again, and later ones of its key must not come before it."""
+    cut = a_letter(offset=3)._replace(whole_bytes=5)
+    counts = survey([(2, [cut, a_letter(offset=4)._replace(reason="other")])], LetterSelection(cut.reason))
+    assert (counts.until, counts.others, counts.selected) == ({2: 5}, 1, 1)
 
 
 def test_one_letter_is_chosen_by_its_place():
