@@ -65,6 +65,7 @@ def list_letters(
                 break
     whose = topic if selection.reason is None else f"{topic} with the reason {selection.reason}"
     _report(whose, counts, drawn, everything=everything, is_cut=counts.total() == count)
+    _report_forgotten(topic, waiting)
 
 
 @app.command()
@@ -89,6 +90,7 @@ def replay(
         source = replayable(tree, topic)
         with WaitingLetters(tree, topic) as waiting, _progress("looking", None) as seen:
             counts = survey(waiting.letters(), selection, seen)
+        _report_forgotten(topic, waiting)
         _refuse_nothing(topic, selection, counts)
         inform(f"{counts.selected} of {counts.waiting.total()} waiting dead letters would be sent back to {source}.")
         return
@@ -97,6 +99,7 @@ def replay(
         with DeadLetterReplay(tree, topic) as running:
             with _progress("looking", None) as seen:
                 counts = survey(running.waiting.letters(), selection, seen)
+            _report_forgotten(topic, running.waiting)
             _refuse_nothing(topic, selection, counts)
             with _progress("sending", counts.selected + counts.others) as done:
                 running.send(counts, selection, done)
@@ -158,6 +161,15 @@ def _report(
     inform(f"{counted(counts.total(), 'dead letter')} of {topic} {state}: {reasons}.")
     if drawn is not None and len(drawn) < counts.total():
         inform(f"The first {len(drawn)} are shown; --count shows more, and a pipe gets all.")
+
+
+def _report_forgotten(topic: str, waiting: WaitingLetters) -> None:
+    """Print the number of kept letters of which Kafka does not know any more whether they were sent back."""
+    if waiting.forgotten:
+        inform(
+            f"{counted(waiting.forgotten, 'older dead letter')} of {topic} may have been sent back: Kafka has no "
+            f"position of the group {waiting.group} any more. `sowstream dlq list {topic} --all` shows them."
+        )
 
 
 def _refuse_nothing(topic: str, selection: LetterSelection, counts: Survey) -> None:

@@ -2,8 +2,8 @@
 
 A consumer group without members keeps the position of each partition: letters before it were sent back, or appended
 again. Kafka forgets a position some time after its commit (`offsets.retention.minutes`, default seven days). So
-without a position, letters older than the topic's retention do not wait any more, although they may still be kept:
-they may have been sent back.
+without a position, letters older than that, or than the topic's retention, do not wait any more, although they may
+still be kept: they may have been sent back.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class WaitingLetters:
         if topic not in config.queues:
             config.root(topic)
         self.topic = config.kafka_names.topic(topic, "dlq")
-        group, admin = config.letters_group(topic), Admin(config.kafka, config.connect_timeout_s)
+        self.group = group = config.letters_group(topic)
+        """The consumer group with the positions."""
+        admin = Admin(config.kafka, config.connect_timeout_s)
         partitions = range(TopicLookup(admin).partitions(self.topic))
         self._reader = LogReader(config.kafka, group=group)
         try:
@@ -117,12 +119,15 @@ class WaitingLetters:
             self._cut = SnapshotBoundary(
                 config.kafka, admin, topic=self.topic, partitions=partitions, group=group, has_marks=False
             )
-            self._refuse_foreign(group)
+            self._refuse_foreign()
         except BaseException:
             self._reader.close()
             raise
         retention_ms = int(admin.topic_config([self.topic])[self.topic].get("retention.ms", -1))
-        self._oldest_ms = 0 if retention_ms < 0 else int(time.time() * 1000) - retention_ms
+        kept_ms = admin.offsets_kept_ms()
+        self._oldest_ms = int(time.time() * 1000) - (kept_ms if retention_ms < 0 else min(kept_ms, retention_ms))
+        self.forgotten = 0
+        """Number of letters that the last `letters` left out, because Kafka may have forgotten that they were sent."""
 
     def __enter__(self) -> Self:
         return self
@@ -141,9 +146,11 @@ class WaitingLetters:
             Stop: a partition cannot be read.
         """
         begins = {partition: position or 0 for partition, position in self.positions.items()}
+        self.forgotten = 0
         for partition, batch in self._cut.between(begins, self._cut.ends if until is None else until):
-            letters = (read_letter(partition, record) for record in batch)
-            yield partition, [letter for letter in letters if self.waits(letter)]
+            waiting = [letter for record in batch if self.waits(letter := read_letter(partition, record))]
+            self.forgotten += len(batch) - len(waiting)
+            yield partition, waiting
 
     def everything(self) -> Iterator[tuple[int, list[DeadLetter]]]:
         """All kept letters, as `letters`; `waits` identifies the waiting ones."""
@@ -189,7 +196,7 @@ class WaitingLetters:
         """The group's metadata, which a transaction needs to move the positions."""
         return self._reader.group_metadata()
 
-    def _refuse_foreign(self, group: str) -> None:
+    def _refuse_foreign(self) -> None:
         """Reject a position after the end: the topic was recreated under this name, or has lost records.
 
         Raises:
@@ -199,7 +206,7 @@ class WaitingLetters:
             if position is not None and position > self._cut.ends[partition]:
                 self._cut.close()
                 raise Stop(
-                    f"{self.topic} partition {partition} ends at {self._cut.ends[partition]}, but the group {group} "
-                    f"stands at {position}: the topic has lost records. Set the group back with Kafka's "
+                    f"{self.topic} partition {partition} ends at {self._cut.ends[partition]}, but the group "
+                    f"{self.group} stands at {position}: the topic has lost records. Set the group back with Kafka's "
                     "kafka-consumer-groups --reset-offsets, then try again"
                 )

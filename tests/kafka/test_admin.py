@@ -157,3 +157,13 @@ def test_a_dead_broker_takes_no_core(tmp_path: Path) -> None:
         switches = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before
     # Two threads that wake each other do so 50,000 times a second on a core of their own.
     assert switches < 10_000
+
+
+def test_the_time_for_which_positions_are_kept_is_that_of_the_brokers(bootstrap: str) -> None:
+    """Kafka's default is seven days, in milliseconds; it also counts where the settings of brokers cannot be seen."""
+    admin = Admin({"bootstrap.servers": bootstrap})
+    assert admin.offsets_kept_ms() == 7 * 86_400_000
+    forbidden: Future[Any] = Future()
+    forbidden.set_exception(KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)))
+    admin._ask_broker = lambda names, _timeout_s: dict.fromkeys(names, forbidden)  # type: ignore[method-assign]
+    assert admin.offsets_kept_ms() == 7 * 86_400_000

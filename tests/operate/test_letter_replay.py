@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 import processor.operate.letter_replay
 from processor.errors import Stop
 from processor.kafka.admin.groups import GroupInspector
+from processor.kafka.admin.topic_changes import TopicChanges
 from processor.operate.letter_replay import DeadLetterReplay
 from processor.operate.waiting_letters import LetterSelection, WaitingLetters, survey
 from processor.runtime.worker.watcher import BacklogWatch
@@ -177,14 +178,25 @@ def test_random_interrupted_replays_send_each_letter_once(
     assert office.waiting() == []
 
 
-def test_letters_past_their_retention_do_not_wait(office: Office) -> None:
-    """Without a position, which Kafka may have forgotten, old letters count as sent back."""
+@pytest.mark.parametrize("retention_ms", [None, -1, 30 * 86_400_000])
+def test_letters_older_than_the_memory_of_positions_do_not_wait(office: Office, retention_ms: int | None) -> None:
+    """Without a position, which Kafka may have forgotten, they may have been sent back; the command prints a notice."""
+    if retention_ms is not None:
+        TopicChanges(office.config.kafka).set_config(f"{office.name}.dlq", {"retention.ms": str(retention_ms)})
     producer = Producer({"bootstrap.servers": office.world.bootstrap})
-    producer.produce(f"{office.name}.dlq", b"1", b"k", timestamp=int((time.time() - 8 * 86_400) * 1000))
+    for days in (8, 6):
+        past_ms = int((time.time() - days * 86_400) * 1000)
+        producer.produce(f"{office.name}.dlq", b"%d" % days, b"k", timestamp=past_ms)
     assert producer.flush(120) == 0
-    assert office.waiting() == []
+    assert [letter["value"] for letter in office.waiting()] == [6]
     with WaitingLetters(office.config, office.name) as there:
-        assert [len(letters) for _, letters in there.everything() if letters] == [1]
+        assert [len(letters) for _, letters in there.everything() if letters] == [2]
+    listed = office.run("list")
+    notice = f"1 older dead letter of {office.name} may have been sent back"
+    assert notice in listed.stderr
+    replayed = office.run("replay")
+    assert notice in replayed.stderr
+    assert f"1 dead letter of {office.name} sent back." in replayed.stderr
 
 
 LARGE = json.dumps({"id": 1, "text": "a large record " * 1_500_000}).encode()

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 15.0
 _TRY_S = 4.0  # Longest time for one try: the broker that it was sent to may be dead.
 _LOOK_TIMEOUT_S = 2.0
+_OFFSETS_KEPT_MINUTES = 10_080  # Kafka's default.
 _NEW_S = 2.0  # Within this time a new topic has leaders, and the client knows them.
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 0.5  # Between two requests: listing all topics is expensive in a large cluster.
 
@@ -232,8 +233,34 @@ class Admin:
         future, limit_s = self._ask_config([name], ASK_TIMEOUT_S)[name], ASK_TIMEOUT_S + OVERDUE_S
         return Question(f"reading the settings of {name}", future, limit_s, lambda done: values(done.result()))
 
-    def _ask_config(self, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    def offsets_kept_ms(self) -> int:
+        """How long Kafka keeps a position of a group without members after its commit, in milliseconds.
+
+        Kafka's default where this user may not see the settings of brokers.
+
+        Raises:
+            BrokerUnavailable: no answer in time.
+            Stop: Kafka refuses.
+        """
+        doing, limit_s = "reading the settings of a broker", self._limit_s()
+        cluster = in_time(self._client.describe_cluster(request_timeout=limit_s), limit_s)
+        if isinstance(cluster, KafkaException):
+            raise kafka_errors.stop(cluster, doing) from cluster
+        broker = str(cluster.nodes[0].id)
+        entries = self._ask("settings of the broker", self._ask_broker, [broker], limit_s)[broker]
+        if isinstance(entries, KafkaException):
+            if kafka_errors.is_unanswered(entries):
+                raise kafka_errors.stop(entries, doing) from entries
+            entries = {}
+        return int(values(entries).get("offsets.retention.minutes", _OFFSETS_KEPT_MINUTES)) * 60_000
+
+    def _ask_broker(self, names: Sequence[str], timeout_s: float) -> dict[str, Future[Any]]:
+        return self._ask_config(names, timeout_s, ResourceType.BROKER)
+
+    def _ask_config(
+        self, names: Sequence[str], timeout_s: float, kind: ResourceType = ResourceType.TOPIC
+    ) -> dict[str, Future[Any]]:
+        resources = [ConfigResource(kind, name) for name in names]
         asked = self._client.describe_configs(resources, request_timeout=timeout_s) if resources else {}
         return {resource.name: future for resource, future in asked.items()}
 
