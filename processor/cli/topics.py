@@ -320,6 +320,11 @@ def reshard(
         f"{topic} has moved to {name}: {done.records:,} records written, no worker merged for {done.stood_s:.1f} s. "
         f"What is published to {topic} is forwarded; move publishers and readers to {name} when it suits them."
     )
+    if done.forgotten:
+        inform(
+            f"Each partition of {name} gets the publishers' numbers of all partitions of {topic}, and has no room for "
+            f"{done.forgotten:,} of them, the oldest: a command that such a publisher sends again is merged twice."
+        )
 
 
 _DOING = {

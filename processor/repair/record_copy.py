@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import Stop
 from processor.kafka.clients.publisher import Publisher
 from processor.kafka.partitioner import partition_for
+from processor.store.marks import TransactionalMarks
 from processor.wire.forwarding import moved_mark
+from processor.wire.publisher_mark import mark_text
 from processor.wire.record_headers import copied_headers, renumbered, version_of
 
 if TYPE_CHECKING:
@@ -54,6 +56,8 @@ class RecordCopy:
         """Number of SOW records that were written."""
         self.used = 0
         """A version above which lives can begin: none of the records has it or ends above it, `_above` included."""
+        self.forgotten = 0
+        """Number of marks that a new partition has no room for: those that were not changed for longest."""
 
     def copy_records(self, old: str, new: str) -> None:
         """Copy a SOW topic.
@@ -96,10 +100,13 @@ class RecordCopy:
             for record in batch:
                 if record.key is not None and (name := moved_mark(record.key, partition)) is not None:
                     last[name] = record
-        for name, record in last.items():
-            if record.value is not None:
-                for number in range(self._new_partitions):
-                    self._publisher.send(new, name, record.value, record.headers, partition=number)
+        marks = {name: record for name, record in last.items() if record.value is not None}
+        oldest_first = sorted(marks, key=lambda name: marks[name].timestamp_ms)
+        texts = [(name, mark_text(name, marks[name].value, marks[name].headers)) for name in oldest_first]
+        self.forgotten = TransactionalMarks().restore(texts, 0).total()
+        for name in oldest_first:
+            for number in range(self._new_partitions):
+                self._publisher.send(new, name, marks[name].value, marks[name].headers, partition=number)
         self._publisher.flush()
 
     def _without_home(self, old: str, strays: dict[tuple[bytes, int], Record]) -> Iterable[Record]:

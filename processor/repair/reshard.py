@@ -67,6 +67,8 @@ class Resharded(NamedTuple):
     """SOW records that were written to it, deletes included; 0 where an earlier run had moved the topic."""
     stood_s: float
     """Seconds during which no worker merged: from the claim until workers may go on."""
+    forgotten: int = 0
+    """Marks of publishers that a partition of it has no room for."""
 
 
 def dependents(config: Config, topic: str) -> list[str]:
@@ -148,7 +150,7 @@ class Reshard:
             ConfigurationError: topics or settings do not fit, or another command changes who merges.
             Stop: the workers have not left, or Kafka refuses. The message has the next step.
         """
-        records, stood_s = 0, 0.0
+        records, forgotten, stood_s = 0, 0, 0.0
         self._on_step("check")
         self.check()
         if self._fenced.fence.phase == MOVED:
@@ -163,7 +165,7 @@ class Reshard:
             ends = self._ends(self._old, "sow")
             self._on_step("copy")
             copy = self._copy()
-            records = copy.records
+            records, forgotten = copy.records, copy.forgotten
             self._refuse_merged(offsets, ends)
             self._on_step("move")
             self._move(offsets, copy.used)
@@ -171,7 +173,7 @@ class Reshard:
         if self._fenced.fence.waiting:
             self._on_step("settle")
             self._settle()
-        return Resharded(self.moved_to, records, stood_s)
+        return Resharded(self.moved_to, records, stood_s, forgotten)
 
     def cancel(self) -> bool:
         """Let the workers of the topic merge on, if a move has begun and nothing was moved; return whether it had.
@@ -199,6 +201,14 @@ class Reshard:
         fence, new = self._fenced.fence, self._new.pipeline
         if fence.phase not in (WORKERS, RESHARDING, MOVED) or (fence.is_up and fence.moved_to != self.moved_to):
             raise ConfigurationError(f"{self._topic} cannot move now: {fence.sentence(self._topic)}")
+        anywhere = [name for name in (self._topic, self.moved_to)
+                    if self._config.topics[name].foreign_partition == "accept"]  # fmt: skip
+        if anywhere and fence.phase != MOVED:
+            raise ConfigurationError(
+                f"{anywhere[0]} has foreign_partition: accept: its keys may be in any partition. A move chooses the "
+                "partition of each key by its hash, and keys would be in two of them. Publish its records to the new "
+                "topic instead"
+            )
         problems = problems_of(self._old.admin, family_of(new))
         if refused := [str(problem) for problem in problems if problem.severity == "refuse"]:
             raise ConfigurationError(f"the topics of {self.moved_to} cannot be used:\n  " + "\n  ".join(refused))

@@ -194,18 +194,23 @@ class TransactionalMarks:
             prepared, self._prepared = self._prepared, {}
             self.forgotten.update(self._take(prepared.items(), self._clock_ms()))
 
-    def restore(self, changes: Iterable[tuple[bytes, bytes | None]], position: int, at_ms: int | None = None) -> None:
+    def restore(
+        self, changes: Iterable[tuple[bytes, bytes | None]], position: int, at_ms: int | None = None
+    ) -> Counter[str]:
         """Apply marks read back from their topic, in its order; no mark may be staged or prepared.
 
         Args:
             changes: names and values; None removes.
             position: the offset after them.
             at_ms: when they were written, milliseconds since the epoch; None: now.
+
+        Returns:
+            How many were dropped to make room, by event.
         """
         assert not self._staged
         assert not self._prepared
         self.position = position
-        self._take(changes, self._clock_ms() if at_ms is None else at_ms)
+        return self._take(changes, self._clock_ms() if at_ms is None else at_ms)
 
     def wipe(self) -> None:
         """Delete all marks."""

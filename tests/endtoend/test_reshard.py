@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+import processor.repair.record_copy
 from processor.cli.main import run
 from processor.client import Client
 from processor.errors import ConfigurationError, Stop, TopicMoved
@@ -24,6 +25,7 @@ from processor.kafka.partitioner import partition_for
 from processor.repair.record_copy import RecordCopy
 from processor.repair.reshard import STEPS, Reshard
 from processor.repair.worker_positions import WorkerPositions
+from processor.store.marks import TransactionalMarks
 from processor.topics.family import control_topic
 from tests.endtoend.moving_world import NEW, OLD, MovingWorld
 from tests.waiting import PATIENCE_S
@@ -255,6 +257,37 @@ def test_a_worker_that_does_not_heed_the_fence_is_found(moving: MovingWorld) -> 
     moving.wait(lambda: moving.last() != {}, "the copy is there")
     with Reshard(moving.config, moving.name, timeout_s=60) as move, pytest.raises(ConfigurationError, match="empty"):
         move.check()
+
+
+def test_a_topic_with_keys_in_any_partition_does_not_move(moving: MovingWorld) -> None:
+    """A move chooses partitions by the keys' hashes, and publishers of such a topic do not: keys would be in two."""
+    for name in (moving.name, moving.new):
+        accepting = moving.config.topics[name].model_copy(update={"foreign_partition": "accept"})
+        config = moving.config.model_copy(update={"topics": {**moving.config.topics, name: accepting}})
+        with (
+            Reshard(config, moving.name, timeout_s=60) as move,
+            pytest.raises(ConfigurationError, match=f"{name} has foreign_partition: accept"),
+        ):
+            move.check()
+
+
+def test_marks_without_room_are_counted_and_the_oldest_are_dropped(
+    moving: MovingWorld, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each new partition gets the marks of all old ones, the newest last; the command prints how many do not fit."""
+    monkeypatch.setattr(processor.repair.record_copy, "TransactionalMarks", partial(TransactionalMarks, names_max=4))
+    producer = Producer({"bootstrap.servers": moving.direct})
+    now_ms = int(time.time() * 1000)
+    for number, (partition, age_ms) in enumerate([(0, 1_000), (0, 5_000), (1, 3_000), (1, 4_000), (2, 0), (2, 6_000)]):
+        producer.produce(
+            f"{moving.name}.mark", b"5", b"sequence//desk%d" % number, partition, timestamp=now_ms - age_ms
+        )
+    assert producer.flush(PATIENCE_S) == 0
+    assert moving.reshard("--yes") == 0
+    assert "has no room for 2 of them" in " ".join(capsys.readouterr().err.split())
+    names = [seen.key for seen in moving.read("mark", moving.new) if (seen.key or b"").startswith(b"sequence/")]
+    own = [b"sequence/moved-%d/desk%d" % place for place in ((2, 5), (0, 1), (1, 3), (1, 2), (0, 0), (2, 4))]
+    assert names == [name for _ in range(NEW) for name in own]
 
 
 @pytest.mark.long
