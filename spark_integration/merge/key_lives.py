@@ -14,12 +14,15 @@ million records a second reaches it after fifty days."""
 class KeyLives(Lives):
     """The first versions of the lives of each key: those of a worker, for input with the offsets of the input topic.
 
-    Other input has no worker to agree with: a life begins above the one before it.
+    Other input has no worker to agree with: a life begins above the one before it, and above all lives that have ended
+    before the history.
     """
 
-    def __init__(self, base: int = 0) -> None:
-        """Begin with the base of a partition."""
+    def __init__(self, base: int = 0, begin: int = 0) -> None:
+        """Begin with the base of a partition, and with the first input offset of the history."""
         super().__init__(base=base)
+        self.begin = begin
+        """The input offset whose version a life gets at least that begins with input of another offset."""
         self._ended: dict[bytes, int] = {}
         self._staged: dict[bytes, int] = {}
 
@@ -29,7 +32,7 @@ class KeyLives(Lives):
 
     def after(self, ended: int, offset: int) -> int:
         """Return the same for a key whose last life has ended at a version; 0: it had none."""
-        return ended + 1 if offset >= MADE_OFFSETS else max(first_version(self.base, offset), ended + 1)
+        return max(first_version(self.base, self.begin if offset >= MADE_OFFSETS else offset), ended + 1)
 
     def ended_at(self, key: bytes) -> int:
         """Return the version with which the last life of a key has ended; 0 if none has."""

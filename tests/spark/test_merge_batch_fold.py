@@ -10,6 +10,7 @@ import pytest
 
 from processor.errors import Stop
 from processor.record import Record
+from processor.wire.partition_marks import first_version
 from tests.spark.merge_histories import NAME, NOW_MS, random_history, worker
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'sowstream[spark]'")
@@ -20,6 +21,7 @@ from spark_integration.foundation.arrow_records import headers_column, headers_o
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.batch.fold import BASE_OFFSET, Fold
 from spark_integration.merge.batch.runs import compiled_runs
+from spark_integration.merge.key_lives import MADE_OFFSETS
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -251,3 +253,21 @@ def test_reserved_keys_are_rejected_as_by_a_worker(partition) -> None:
     assert not expected.sow
     assert sorted(((*row,) for _, *row in out["dlq"]), key=repr) == sorted(map(tuple, expected.dlq), key=repr)
     assert len(expected.dlq) == len(history)
+
+
+def test_a_moved_record_begins_a_life_above_all_before_the_history() -> None:
+    """A life that a moved record begins has a version that no key had before the history, or before it in the history.
+
+    A worker up to offset 500 has used versions up to `base + 1000`.
+    """
+    moved = [Record(key, b'{"id":1}', None, MADE_OFFSETS + n, NOW_MS) for n, key in enumerate((b"1", b"2"))]
+    ended = [Record(b"2", b'{"id":1}', None, 510, NOW_MS), Record(b"2", None, None, 511, NOW_MS)]
+    history = [(1, record) for record in (moved[0], *ended, moved[1])]
+    fold = Fold(topic_settings(NAME, {"key": "explicit"}), NOW_MS, False, bases={1: 70}, begins={1: 500})
+    versions = {}
+    for batch in fold(_batches(history, random.Random(0))):
+        if batch.column("topic")[0].as_py() == "sow":
+            headers = map(dict, headers_of(batch.column("headers")))
+            versions |= dict(zip(batch.column("key").to_pylist(), [each["version"] for each in headers], strict=True))
+    end = first_version(70, 510) + 1
+    assert versions == {b"1": b"%d" % first_version(70, 500), b"2": b"%d" % (end + 1)}

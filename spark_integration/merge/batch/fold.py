@@ -71,6 +71,8 @@ class Fold:
     """Number of partitions that keys are hashed over; None: unknown, and every key stays in its partition."""
     bases: Mapping[int, int] = field(default_factory=dict)
     """What is added to the versions of new records, by partition, where the marks have it: `wire.partition_marks`."""
+    begins: Mapping[int, int] = field(default_factory=dict)
+    """The first input offset by partition, of a history of the input topic."""
 
     @property
     def leaves_out_foreign(self) -> bool:
@@ -111,7 +113,7 @@ class _Folding:
         self.partition = partition
         self._fold, self._counts = fold, counts
         self._states = _States()
-        self._lives = KeyLives(fold.bases.get(partition, 0))
+        self._lives = KeyLives(fold.bases.get(partition, 0), fold.begins.get(partition, 0))
         topic = fold.settings.topic
         rejects_foreign = fold.partitions is not None and topic.foreign_partition == "reject"
         self._log = SequenceLog(fold.settings.kafka_topic("publish"), is_marked=is_marked)

@@ -74,7 +74,8 @@ def merge_batch(
     as_of_ms = round((time.time() if as_of is None else as_of.timestamp()) * 1000)
     merge_input = _input(spark, settings, options, history, base, since, until)
     bases = {} if merge_input.base is None else dict(merge_input.base.bases)
-    fold = Fold(settings, as_of_ms, deltas, keyless == "merge", merge_input.hashed_over, bases)
+    begins = {} if merge_input.bounds is None else merge_input.bounds.begins
+    fold = Fold(settings, as_of_ms, deltas, keyless == "merge", merge_input.hashed_over, bases, begins)
     plan = MergePlan(settings, as_records(merge_input.history), merge_input.base, fold, keyless, partitions)
     return _merged(plan, merge_input.bounds)
 

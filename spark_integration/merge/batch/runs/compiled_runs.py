@@ -107,6 +107,7 @@ class CompiledRuns:
             deltas=deltas,
             publishes=topic.default_command == "publish",
             base=lives.base,
+            begin=lives.begin,
             made_offsets=MADE_OFFSETS,
         )
         return cls(runs)

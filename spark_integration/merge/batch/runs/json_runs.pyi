@@ -16,6 +16,7 @@ class JsonRuns:
         deltas: bool,
         publishes: bool,
         base: int,
+        begin: int,
         made_offsets: int,
     ) -> None: ...
     def take_log(self) -> tuple[list[bytes], bytes, bytes, bytes, bytes] | None: ...

@@ -61,7 +61,7 @@ cdef class JsonRuns:
     cdef bint is_insert  # Whether the last command began a life.
     cdef Py_ssize_t passed_row  # Of the last command that changed something; -1 without one.
     cdef Py_ssize_t duplicates, of_nothing
-    cdef int64_t base, made_offsets
+    cdef int64_t base, begin, made_offsets
 
     def __cinit__(self):
         cdef int number
@@ -75,7 +75,7 @@ cdef class JsonRuns:
             PyMem_Free(self.log[number].data)
         PyMem_Free(self.highs.data)
 
-    def __init__(self, CompiledDeltas texts, read_acks, *, bint deltas, bint publishes, int64_t base, int64_t made_offsets):
+    def __init__(self, CompiledDeltas texts, read_acks, *, bint deltas, bint publishes, int64_t base, int64_t begin, int64_t made_offsets):
         """Take the merge of texts of the topic and partition.
 
         Args:
@@ -83,9 +83,9 @@ cdef class JsonRuns:
             read_acks: parses a header `ack_type`; raises where it is none.
             deltas: whether deltas are output too.
             publishes: whether a record without a command replaces; else it is a delta.
-            base, made_offsets: of the versions with which new records begin, see `KeyLives`.
+            base, begin, made_offsets: of the versions with which new records begin, see `KeyLives`.
         """
-        self.base, self.made_offsets = base, made_offsets
+        self.base, self.begin, self.made_offsets = base, begin, made_offsets
         self.texts, self.read_acks = texts, read_acks
         self.writes_deltas, self.default = deltas, PUBLISH if publishes else DELTA
         self.sow, self.delta = Rows(), Rows()
@@ -236,7 +236,7 @@ cdef class JsonRuns:
 
     cdef int64_t first_version(self, int64_t offset) noexcept:
         """The version of a record that the command at an offset inserts, as `KeyLives.after` gives it."""
-        return self.ended + 1 if offset >= self.made_offsets else max(self.base + 2 * offset, self.ended) + 1
+        return max(self.base + 2 * (self.begin if offset >= self.made_offsets else offset), self.ended) + 1
 
     cdef bint merge_text(self, text at, Py_ssize_t size, int does) except -1:
         """Merge one message into the record; False if it is not plain."""
