@@ -44,7 +44,8 @@ RESHARDING: Final = "resharding"
 MOVED: Final = "moved"
 """Another topic has taken its place: workers forward its input there, and merge nothing."""
 OF_SPARK: Final = "@spark"
-"""The end of the application id of input positions while Spark merges; no settings can have one with an `@`."""
+"""The end of the application id of input positions while Spark merges, or hands records over; no settings can have one
+with an `@`."""
 _MESSAGE_MAX: Final = 4_000
 """Characters of a message; a longer one is cut."""
 
@@ -157,7 +158,9 @@ class Fence(_Entry):
     topic_id: str = ""
     """Kafka's id of the input topic; empty until the workers are gone."""
     offsets: dict[int, int] = {}
-    """The next input offset of each partition when the phase began; empty until the workers are gone."""
+    """The next input offset of each partition when the phase began; empty until the workers are gone. In the phase
+    `replacing`: the workers' offsets after it, of a topic that was empty; of any other one none.
+    """
     has_begun: bool = False
     """True if Spark may have merged since the move began."""
     by: str = ""

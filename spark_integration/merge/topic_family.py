@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from processor.errors import BrokerUnavailable, ConfigurationError
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader
+from processor.wire.control import OF_SPARK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,6 +133,11 @@ class TopicFamily:
                 f"the group {self.group} has {len(members)} living members, such as one at "
                 f"{next(iter(members.values()))}: {why}; stop the workers first"
             )
+
+
+def sparks_id(settings: TopicSettings) -> str:
+    """The application id of input positions while Spark writes the outputs; no settings can have it, for the `@`."""
+    return f"{settings.application_id}{OF_SPARK}"
 
 
 def _answer(topic: str, ask: Callable[[], _Answer]) -> _Answer:

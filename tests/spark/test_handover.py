@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, Stop
+from processor.kafka.admin.admin import Admin
 from processor.testing import ProcessorTestDriver
 from processor.wire.partition_marks import first_version
 from tests.endtoend.world import World, random_commands
@@ -20,7 +21,7 @@ from tests.endtoend.world import World, random_commands
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from spark_integration.foundation.options import sink_options
-from spark_integration.merge.batch.handover import hand_over
+from spark_integration.merge.batch.handover import _HandOver, hand_over
 from spark_integration.merge.batch.merge_batch import merge_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -295,3 +296,49 @@ def test_base_is_where_the_workers_stopped(spark, world) -> None:
     world.settle()
     with pytest.raises(ConfigurationError, match="living members"):
         hand_over(merged, options=_options(world), mode="continue")
+
+
+@pytest.mark.long
+def test_a_hand_over_on_workers_records_that_died_is_repeated_with_the_same_merge(spark, world, monkeypatch) -> None:
+    """Once such a hand-over has begun, workers hold, and no merge begins with the half-written records.
+
+    The same result is handed over again, and no version of a key comes twice, also of one that was deleted before and
+    is inserted by a record without a Kafka key.
+    """
+    own = {"config": world.file, "options": _options(world)}
+    world.publish([*random_commands(11, 300, 20), (b"back", {"id": "back"}, {}), (b"back", None, {})])
+    worker = world.start(name=world.name)
+    world.settle()
+    assert worker.stop() == 0
+    stood = _offsets(world)
+    world.publish([*random_commands(12, 200, 20), (None, {"id": "back", "n": 2}, {})])
+    with merge_batch(spark, world.name, **own, base="sow", deltas=True, keyless="merge") as merged:
+        for part, name in ((_HandOver, "_marks"), (Admin, "set_offsets")):
+            with monkeypatch.context() as patch:
+                patch.setattr(part, name, _die)
+                with pytest.raises(Stop, match="died"):
+                    hand_over(merged, options=_options(world), mode="continue", deltas=True)
+            assert _offsets(world) == stood
+            with pytest.raises(ConfigurationError, match=r"merged twice. If a hand-over has died: repeat it"):
+                merge_batch(spark, world.name, **own, base="sow", keyless="merge")
+            worker = world.start(name=world.name)
+            world.wait(lambda log=worker.log: "offsets_lost" in log(), "holding the partitions")
+            assert worker.stop() == 0
+        hand_over(merged, options=_options(world), mode="continue", deltas=True)
+        first = {role: world.read(role) for role in ("sow", "delta", "mark")}
+        hand_over(merged, options=_options(world), mode="continue", deltas=True)
+        assert {role: world.read(role) for role in first} == first
+    for role in ("sow", "delta"):
+        versions = [(seen.key, seen.headers["version"]) for seen in first[role]]
+        assert len(set(versions)) == len(versions)
+    records = _sow(world)
+    assert records.pop(b"back")[0] == b'{"id":"back","n":2}'
+    assert records == _expected(world)
+    worker = world.start(name=world.name)
+    world.publish([(b"back", {"id": "back", "n": 3}, {})])
+    world.settle()
+    assert worker.stop() == 0
+
+
+def _die(*_: object, **__: object) -> None:
+    raise Stop("died")

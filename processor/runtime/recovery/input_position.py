@@ -25,6 +25,7 @@ from processor.errors import DefinitionChanged, PartitionHeld
 from processor.filter.parse import parse
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.store.marks import POSITION_NAME
+from processor.wire.control import OF_SPARK
 from processor.wire.partition_marks import InputPosition
 
 if TYPE_CHECKING:
@@ -188,10 +189,12 @@ class InputPositions:
                 "as on a mirrored cluster or where the topic was made anew: no offset of that one holds here",
             )
         if position.application_id != self._application_id:
+            is_spark = position.application_id == f"{self._application_id}{OF_SPARK}"
             raise self._lost(
                 partition,
                 f"its outputs were made by application_id {position.application_id!r} up to offset {position.offset}, "
-                f"and this one is {self._application_id!r}: two must not write the same topics",
+                f"and this one is {self._application_id!r}: two must not write the same topics"
+                + (". If it is a hand_over on Spark that has died, repeat that" if is_spark else ""),
             )
 
     def _compared(self, partition: int, group: GroupOffset, position: InputPosition) -> Beginning:

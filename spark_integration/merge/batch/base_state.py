@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
+from processor.store.marks import POSITION_NAME
 from processor.wire.columns import VERSION
-from processor.wire.partition_marks import LIVES_NAME, LivesMark
+from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark
 from processor.wire.publisher_mark import PUBLISHERS, WORDS_HEADER
 from spark_integration.merge.batch.fold import BASE_OFFSET
 from spark_integration.merge.batch.history import read_topic, without_nulls
@@ -76,15 +77,30 @@ def latest(
     return records.groupBy("partition", "key").agg(last).select("partition", "key", "last.*")
 
 
-def lives_in(marks: DataFrame) -> dict[int, LivesMark]:
-    """The mark of the versions of lives in each partition, as far as there is one.
+class PartitionMarks(NamedTuple):
+    """The marks of partitions (`processor.wire.partition_marks`), by partition, as far as there are any."""
+
+    lives: Mapping[int, LivesMark]
+    """The versions of lives."""
+    positions: Mapping[int, InputPosition]
+    """The input positions."""
+
+
+def partition_marks(marks: DataFrame) -> PartitionMarks:
+    """Read the marks of partitions.
 
     Args:
         marks: the last value of each mark: `partition`, `key`, `value`.
     """
-    rows = marks.where(F.col("key") == F.lit(LIVES_NAME)).select("partition", "value").collect()
-    read = {row.partition: LivesMark.read(None if row.value is None else bytes(row.value)) for row in rows}
-    return {partition: mark for partition, mark in read.items() if mark is not None}
+    is_own = F.col("key").isin(LIVES_NAME, POSITION_NAME) & F.col("value").isNotNull()
+    lives, positions = {}, {}
+    for row in marks.where(is_own).select("partition", "key", "value").collect():
+        if bytes(row.key) == LIVES_NAME:
+            if (mark := LivesMark.read(bytes(row.value))) is not None:
+                lives[row.partition] = mark
+        elif (position := InputPosition.read(bytes(row.value))) is not None:
+            positions[row.partition] = position
+    return PartitionMarks(lives, positions)
 
 
 def used_in(records: DataFrame) -> dict[int, int]:
@@ -125,6 +141,29 @@ def from_topics(
     oldest = family.bounds("publish", partitions).begins
     there = latest(spark, settings, family, "mark", options).where("value IS NOT NULL")
     topic_id = family.admin.topic_id(family.source)
-    bases = {number: mark.base_in(topic_id) for number, mark in lives_in(there).items()}
+    since = {number: committed.get(number, oldest[number]) for number in range(partitions)}
+    marks = partition_marks(there)
+    _refuse_other_input(settings, marks.positions, topic_id, since)
+    bases = {number: mark.base_in(topic_id) for number, mark in marks.lives.items()}
     base = Base(as_base(latest(spark, settings, family, "sow", options)), publishers_marks(there), bases)
-    return base, {number: committed.get(number, oldest[number]) for number in range(partitions)}
+    return base, since
+
+
+def _refuse_other_input(
+    settings: TopicSettings, positions: Mapping[int, InputPosition], topic_id: str, since: Mapping[int, int]
+) -> None:
+    """Make sure that the SOW topic has no input behind the workers' offsets, which would be merged twice.
+
+    Raises:
+        ConfigurationError: it has, by its input positions, or is half written.
+    """
+    for number, position in sorted(positions.items()):
+        is_ahead = position.topic_id == topic_id and position.offset > since[number]
+        if is_ahead or position.application_id != settings.application_id:
+            raise ConfigurationError(
+                f"base='sow', but partition {number} of the SOW topic was written by {position.application_id!r} with "
+                f"input up to offset {position.offset}, and the workers' group stands at {since[number]}: records "
+                "would be merged twice. If a hand-over has died: repeat it with the same `Merged`, or as it was saved "
+                "(`load_merged`), or merge all input and hand it over with mode='repair'. If not: `sowstream offsets "
+                f"show {settings.name}`"
+            )

@@ -1,8 +1,13 @@
 """Hands merged records over to workers, which continue after the cut: no record is lost, none merged twice.
 
-The order of writing is: deltas and dead letters, SOW records, marks; then the cut is committed as the offsets of the
-workers' group. Workers cannot begin before that commit, and each attempt writes the same records, so a failed hand-over
-can be repeated.
+The order of writing is:
+
+1. input positions of Spark, by which workers hold their partitions, and `merge_batch(base="sow")` refuses the topic:
+   from here on the SOW topic is half written, and no offset says which input it has;
+2. deltas and dead letters, SOW records, marks;
+3. input positions of the workers at the cut, then the cut as the offsets of their group.
+
+Each attempt with the same result writes the same records, so a failed hand-over can be repeated.
 """
 
 from __future__ import annotations
@@ -14,17 +19,17 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, Stop
 from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
-from processor.wire.partition_marks import LIVES_NAME, LivesMark, highest_version, mark_above
+from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark, highest_version, mark_above
 from processor.wire.publisher_mark import WORDS_HEADER
 from spark_integration.foundation.arrow_records import HEADERS_DDL, OUTGOING_DDL
 from spark_integration.foundation.options import client_properties, sink_options, with_connection
-from spark_integration.merge.batch.base_state import latest, lives_in, publishers_marks, used_in
+from spark_integration.merge.batch.base_state import PartitionMarks, latest, partition_marks, publishers_marks, used_in
 from spark_integration.merge.batch.history import Offsets, all_of, read_topic, without_nulls
 from spark_integration.merge.batch.repair import THERE, WANTED, Repair
-from spark_integration.merge.topic_family import TopicFamily
+from spark_integration.merge.topic_family import TopicFamily, sparks_id
 
 if TYPE_CHECKING:
     from spark_integration.foundation.options import Options
@@ -35,6 +40,7 @@ Mode: TypeAlias = Literal["bootstrap", "continue", "repair"]
 `repair`: the SOW topic is changed to the merged records."""
 
 _RECORD: Final = ("partition", "key", "value", "headers")
+_MARKS_DDL: Final = "partition int, key binary, value binary"
 _NTH: Final = "nth"
 
 
@@ -43,7 +49,8 @@ def hand_over(
 ) -> None:
     """Write merged records to the topics, then commit the cut, so that workers can begin there.
 
-    After a failure it may be called again, with the same `merged` or with one of the same history, cut and `as_of`.
+    After a failure it may be called again, with the same `merged` or with one of the same history, cut and `as_of`; in
+    `continue` only with the same `merged`, or as it was saved, since its base is no longer on the topic.
 
     Args:
         merged: the result of `merge_batch`.
@@ -98,22 +105,25 @@ class _HandOver:
         _refuse_topics(self._merged, self._family, cut)
         _refuse_group(self._merged, self._family, cut, self._mode)
         there, topic_id = self._there("mark"), self._family.admin.topic_id(self._family.source)
-        marks = {} if there is None else lives_in(there)
-        used, merged = self._used(marks, topic_id), used_in(self._merged.of("sow"))
+        marks = PartitionMarks({}, {}) if there is None else partition_marks(there)
+        positions = self._positions(marks.positions, topic_id, cut)
+        used, merged = self._used(marks.lives, topic_id), used_in(self._merged.of("sow"))
         if self._mode == "repair":
-            used = self._repair(used, merged)
+            used = self._repair(used, merged, positions)
         else:
-            self._go_on(deltas=deltas)
+            self._go_on(positions, deltas=deltas)
         used = _largest(used, merged)
-        self._write("mark", self._lives(marks, used, topic_id, cut))
+        self._write("mark", self._lives(marks.lives, used, topic_id, cut))
         self._write("mark", self._marks())
-        # The positions of former workers are no longer valid; the cut replaces them.
-        self._write("mark", self._positions())
-        self._family.refuse_members("one has come since this began, and the cut is not committed")
+        try:
+            self._family.refuse_members("one has come since this began, and the cut is not committed")
+        except ConfigurationError as error:
+            raise Stop(str(error)) from None
+        self._write_positions(positions)
         self._family.admin.set_offsets(self._family.group, self._family.source, cut)
 
-    def _go_on(self, *, deltas: bool) -> None:
-        """Write the records that the topics lack."""
+    def _go_on(self, positions: Mapping[int, InputPosition], *, deltas: bool) -> None:
+        """Write the records that the topics lack, behind the positions of Spark."""
         is_new = self._mode == "bootstrap"
         # No subscriber knows the keys of a new topic, so tombstones are not needed.
         records, there = self._merged.records if is_new else self._merged.of("sow"), self._there("sow")
@@ -121,17 +131,21 @@ class _HandOver:
             if is_new:
                 self._refuse_others(there, records)
             records = _lacking(records, there)
+        self._write_positions(positions, sparks_id(self._settings))
         if deltas:
             self._write("delta", self._not_yet("delta"))
         self._write("dlq", self._not_yet("dlq"))
         self._write("sow", records)
 
-    def _repair(self, used: Mapping[int, int], merged: Mapping[int, int]) -> dict[int, int]:
+    def _repair(
+        self, used: Mapping[int, int], merged: Mapping[int, int], positions: Mapping[int, InputPosition]
+    ) -> dict[int, int]:
         """Write the differences between the SOW topic and the merged records, key by key.
 
         Args:
             used: the highest version used in each partition, apart from the topic's records.
             merged: the highest version of the merged records in each partition.
+            positions: the positions of the workers that are to be written at the end.
 
         Returns:
             The first with the records that were there, and those that were written.
@@ -145,6 +159,7 @@ class _HandOver:
         floors = {number: max(version, merged.get(number, 0)) for number, version in used.items() if version}
         changes = both.mapInArrow(Repair(self._settings, floors), OUTGOING_DDL).persist(StorageLevel.DISK_ONLY)
         try:
+            self._write_positions(positions, sparks_id(self._settings))
             self._write("dlq", self._not_yet("dlq"))
             self._write("delta", changes.where("topic = 'delta'").drop("topic"))
             self._write("sow", changes.where("topic = 'sow'").drop("topic"))
@@ -214,15 +229,20 @@ class _HandOver:
             # Without one, a worker begins with a base of 0.
             if mark.base > (0 if before is None else before.base) or (before and before.topic_id != topic_id):
                 rows.append((number, LIVES_NAME, bytes(mark)))
-        return self._spark.createDataFrame(rows, "partition int, key binary, value binary") if rows else None
+        return self._spark.createDataFrame(rows, _MARKS_DDL) if rows else None
 
-    def _positions(self) -> DataFrame | None:
-        """Tombstones for the input positions of former workers."""
-        there = self._there("mark")
-        if there is None:
-            return None
-        left = there.where((F.col("key") == F.lit(POSITION_NAME)) & F.col("value").isNotNull())
-        return left.select("partition", "key", F.lit(None).cast("binary").alias("value"))
+    def _positions(self, there: Mapping[int, InputPosition], topic_id: str, cut: Offsets) -> dict[int, InputPosition]:
+        """The input positions at the cut that the topic lacks."""
+        cuts = {number: InputPosition(self._settings.application_id, topic_id, at) for number, at in cut.items()}
+        return {number: position for number, position in cuts.items() if there.get(number) != position}
+
+    def _write_positions(self, positions: Mapping[int, InputPosition], application_id: str | None = None) -> None:
+        """Write input positions, of another application where one is named."""
+        rows = [
+            (number, POSITION_NAME, bytes(position._replace(application_id=application_id or position.application_id)))
+            for number, position in positions.items()
+        ]
+        self._write("mark", self._spark.createDataFrame(rows, _MARKS_DDL) if rows else None)
 
     def _there(self, role: Role) -> DataFrame | None:
         """The last record of every key on a topic; None for an empty topic."""

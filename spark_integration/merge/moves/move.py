@@ -21,12 +21,12 @@ from processor.installation.hold import who
 from processor.kafka.admin.admin import Admin
 from processor.repair.fenced_move import NO_FENCE, FencedMove
 from processor.store.marks import POSITION_NAME
-from processor.wire.control import OF_SPARK, SPARK, WORKERS, Fence
+from processor.wire.control import SPARK, WORKERS, Fence
 from processor.wire.partition_marks import InputPosition
 from spark_integration.foundation.options import client_properties
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.moves.presence import SESSION_TIMEOUT_S, Presence, members
-from spark_integration.merge.topic_family import TopicFamily
+from spark_integration.merge.topic_family import TopicFamily, sparks_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -238,11 +238,6 @@ def current_fence(topic: str, config: Settings, options: Options) -> Fence:
     kafka = client_properties(settings.kafka, options)
     entries = ControlTopic(kafka, Admin(kafka), prefix=settings.names.prefix).read(settings.application_id)
     return NO_FENCE if entries is None else fence_in(entries, settings)
-
-
-def sparks_id(settings: TopicSettings) -> str:
-    """The application id of input positions while Spark merges; no settings can have it, because of the `@`."""
-    return f"{settings.application_id}{OF_SPARK}"
 
 
 def merge_group(settings: TopicSettings) -> str:
