@@ -9,17 +9,18 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from processor.errors import ConfigurationError
+from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.topics.family import control_spec
 from tests.endtoend.world import World, random_commands
-from tests.spark.test_handover import _expected, _offsets, _sow
+from tests.spark.test_handover import _die, _ends, _expected, _offsets, _sow
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from spark_integration.merge.batch.handover import _HandOver
 from spark_integration.merge.moves.backfill import backfill
 from spark_integration.merge.moves.reconcile import reconcile
 
@@ -136,6 +137,40 @@ def test_a_state_of_the_past_undoes_later_changes(spark, world, tmp_path) -> Non
     assert {key: value for key, (value, _) in _sow(world).items()} == {key: value for key, (value, _) in good.items()}
     deltas = reconcile(spark, world.name, **settings(world)).checks[0]
     assert deltas.is_equal, str(deltas)
+
+
+def test_an_empty_family_is_filled_up_to_a_time_also_at_the_second_attempt(spark, world, tmp_path, monkeypatch) -> None:
+    """A backfill of an empty family that died is repeated, and the workers merge what came after `as_of`.
+
+    Records without a Kafka key are an error there, as no worker has forwarded them.
+    """
+    world.publish([*random_commands(11, 300, 30), (None, {"id": 5000}, {})])
+    ends = dict.fromkeys(range(PARTITIONS), 0) | _ends(world)
+    time.sleep(1.1)
+    as_of = dt.datetime.now(dt.UTC)
+    time.sleep(0.1)
+    world.publish(random_commands(12, 200, 30))
+    archive, own = str(tmp_path / "archive"), settings(world)
+    write_archive(spark, world, archive)
+    with pytest.raises(ConfigurationError, match="1 records have no Kafka key"):
+        backfill(spark, world.name, **own, archive=archive, as_of=as_of)
+    dry = backfill(spark, world.name, **own, archive=archive, as_of=as_of, keyless="skip", dry_run=True)
+    assert "left out: 1 without a key, 0 outside" in str(dry)
+    with monkeypatch.context() as patch:
+        patch.setattr(_HandOver, "_marks", _die)
+        with pytest.raises(Stop, match="died"):
+            backfill(spark, world.name, **own, archive=archive, as_of=as_of, keyless="merge")
+    assert world.read("sow")
+    for is_dry in (True, False):
+        report = backfill(spark, world.name, **own, archive=archive, as_of=as_of, keyless="merge", dry_run=is_dry)
+        assert (report.is_new, report.ends, report.cut) == (True, ends, ends)
+    assert _offsets(world) == ends
+    worker = world.start(name=world.name)
+    world.settle()
+    assert worker.stop() == 0
+    records = _sow(world)
+    assert records.pop(b"5000")[0] == b'{"id":5000}'
+    assert records == _expected(world)
 
 
 def test_an_archive_with_a_gap_before_the_topic_is_refused(spark, world, tmp_path) -> None:

@@ -27,13 +27,14 @@ from spark_integration.merge.batch.handover import replace_records
 from spark_integration.merge.batch.merge_batch import merge_batch
 from spark_integration.merge.moves.archived import archived, before, ends_at, history_to
 from spark_integration.merge.moves.differences import SAME, Difference, compared, counts_by_kind, first_rows
-from spark_integration.merge.moves.move import Move
+from spark_integration.merge.moves.move import Move, current_fence
 from spark_integration.merge.moves.takeover import DRAIN_TIMEOUT_S
 from spark_integration.merge.topic_family import TopicFamily
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from processor.wire.control import Fence
     from spark_integration.foundation.options import Options
     from spark_integration.foundation.settings import Settings, TopicSettings
     from spark_integration.merge.batch.deduplicate import Keyless
@@ -69,12 +70,14 @@ class BackfillReport(NamedTuple):
         """The report for people."""
         numbers = ", ".join(f"{self.changes.get(kind, 0):,} {kind}" for kind in ("insert", "update", "delete", SAME))
         discarded = sum(self.cut.values()) - sum(self.ends.values())
-        counts = {name: self.merged[name] for name in ("records", "rejected", "duplicate")}
+        names = "records", "rejected", "duplicate", "keyless", "foreign"
+        counts = {name: self.merged[name] for name in names}
         state = (" (empty)" if self.is_new else "") + (", nothing was written" if self.is_dry else "")
         lines = [
             f"{self.topic}{state}: {numbers}",
             f"  history: offsets {shown(self.begins)} to {shown(self.ends)}",
             "  merged: {records:,} records, {rejected:,} of them rejected, {duplicate:,} repeated".format(**counts),
+            "  left out: {keyless:,} without a key, {foreign:,} outside of their key's partition".format(**counts),
             f"  workers begin at {shown(self.cut)}",
         ]
         if discarded:
@@ -92,7 +95,7 @@ def backfill(
     options: Options | None = None,
     as_of: datetime | None = None,
     dry_run: bool = False,
-    keyless: Keyless = "skip",
+    keyless: Keyless | None = None,
     allow_partial: bool = False,
     timeout_s: float = DRAIN_TIMEOUT_S,
 ) -> BackfillReport:
@@ -111,8 +114,8 @@ def backfill(
         as_of: merge only records published before this time. In an empty family, the workers merge the later ones; else
             the later ones that workers have merged are undone.
         dry_run: write nothing, and let the workers run.
-        keyless: the treatment of records that a worker forwards: see `merge_batch`. `skip` is right where workers have
-            read all of the history.
+        keyless: the treatment of records that a worker forwards: see `merge_batch`. None: `skip` where workers have
+            committed offsets, and so have forwarded them; else `error`.
         allow_partial: accept a history that begins behind the first record of a partition, in a family with records:
             those that were merged from the records before, and from none since, are deleted. Also accept that the
             archive ends before an empty partition does: the offsets between may have been transaction markers.
@@ -130,7 +133,7 @@ def backfill(
     job = _Backfill(spark, settings, own, archive, data_format, as_of, keyless)
     if dry_run:
         with TopicFamily(settings, kafka) as family:
-            plan = job.plan(config, family, accept_unknown=True)
+            plan = job.plan(config, family, current_fence(topic, config, own), accept_unknown=True)
             with plan.merged:
                 return job.report(plan, is_dry=True)
     with Move(settings, kafka, "backfill") as move:
@@ -149,7 +152,7 @@ def _replace(job: _Backfill, move: Move, config: Settings, timeout_s: float, *, 
     was_replacing = move.fence.phase == REPLACING
     try:
         move.await_workers(timeout_s)
-        plan = job.plan(config, move.family, is_repeated=was_replacing, accept_unknown=allow_partial)
+        plan = job.plan(config, move.family, move.fence, accept_unknown=allow_partial)
         if not (allow_partial or was_replacing):
             _refuse_partial(plan, job.settings)
     except BaseException:
@@ -158,13 +161,14 @@ def _replace(job: _Backfill, move: Move, config: Settings, timeout_s: float, *, 
         raise
     with plan.merged:
         report = job.report(plan, is_dry=False)
-        move.write(REPLACING)
+        # The SOW topic does not show any more that it was empty.
+        move.write(REPLACING, offsets=plan.cut if plan.is_new else {})
         try:
             # Also for an empty family: its subscribers get an insert for each record.
             replace_records(plan.merged, options=job.options, cut=plan.cut)
         except ConfigurationError:
             if not was_replacing:  # Nothing was written.
-                move.write(WORKERS)
+                move.write(WORKERS, offsets={})
             raise
         move.write(WORKERS, offsets=plan.cut, moves_positions=True)
     return report
@@ -207,21 +211,21 @@ class _Backfill(NamedTuple):
     archive: str
     data_format: str
     as_of: datetime | None
-    keyless: Keyless
+    keyless: Keyless | None
 
-    def plan(self, config: Settings, family: TopicFamily, *, is_repeated: bool = False, accept_unknown: bool) -> _Plan:
+    def plan(self, config: Settings, family: TopicFamily, fence: Fence, *, accept_unknown: bool) -> _Plan:
         """Merge the history.
 
         Args:
             config: the settings as the caller gave them.
             family: the topics.
-            is_repeated: whether an earlier call may have written a part of the records.
+            fence: the fence; in the phase `replacing`, an earlier call may have written a part of the records.
             accept_unknown: see `history_to`.
         """
         spark, settings, partitions = self.spark, self.settings, self.settings.topic.partitions
         committed = family.committed(partitions)
         sow = family.bounds("sow", partitions)
-        is_empty = sow.begins == sow.ends and not committed and not is_repeated
+        is_new = bool(fence.offsets) if fence.phase == REPLACING else sow.begins == sow.ends and not committed
         oldest, last = family.bounds("publish", partitions)
         # The input that is to be in the SOW topic, if no time was given: of workers that never ran, all of it.
         stood = oldest | committed if committed else last
@@ -238,15 +242,15 @@ class _Backfill(NamedTuple):
             config=config,
             history=before(history.rows, ends),
             as_of=self.as_of,
-            keyless=self.keyless,
+            keyless=self.keyless or ("skip" if committed else "error"),
         )
         return _Plan(
-            is_empty,
+            is_new,
             merged,
             latest(spark, settings, family, "sow", self.options),
             history.begins,
             ends,
-            ends if is_empty else stood,
+            ends if is_new else stood,
         )
 
     def report(self, plan: _Plan, *, is_dry: bool) -> BackfillReport:
