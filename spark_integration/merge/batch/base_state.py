@@ -143,16 +143,22 @@ def from_topics(
     topic_id = family.admin.topic_id(family.source)
     since = {number: committed.get(number, oldest[number]) for number in range(partitions)}
     marks = partition_marks(there)
-    _refuse_other_input(settings, marks.positions, topic_id, since)
+    refuse_other_input(settings, marks.positions, topic_id, since)
     bases = {number: mark.base_in(topic_id) for number, mark in marks.lives.items()}
     base = Base(as_base(latest(spark, settings, family, "sow", options)), publishers_marks(there), bases)
     return base, since
 
 
-def _refuse_other_input(
+def refuse_other_input(
     settings: TopicSettings, positions: Mapping[int, InputPosition], topic_id: str, since: Mapping[int, int]
 ) -> None:
     """Make sure that the SOW topic has no input behind the workers' offsets, which would be merged twice.
+
+    Args:
+        settings: the settings of the topic.
+        positions: its input positions.
+        topic_id: Kafka's id of the input topic.
+        since: the workers' offset of each partition.
 
     Raises:
         ConfigurationError: it has, by its input positions, or is half written.
@@ -161,7 +167,7 @@ def _refuse_other_input(
         is_ahead = position.topic_id == topic_id and position.offset > since[number]
         if is_ahead or position.application_id != settings.application_id:
             raise ConfigurationError(
-                f"base='sow', but partition {number} of the SOW topic was written by {position.application_id!r} with "
+                f"{settings.kafka_topic('sow')} partition {number} was written by {position.application_id!r}, with "
                 f"input up to offset {position.offset}, and the workers' group stands at {since[number]}: records "
                 "would be merged twice. If a hand-over has died: repeat it with the same `Merged`, or as it was saved "
                 "(`load_merged`), or merge all input and hand it over with mode='repair'. If not: `sowstream offsets "

@@ -112,7 +112,8 @@ def backfill(
         data_format: its format, as Spark's readers call it.
         options: options of Spark's Kafka source.
         as_of: merge only records published before this time. In an empty family, the workers merge the later ones; else
-            the later ones that workers have merged are undone.
+            the later ones that workers have merged are undone. A record that a worker has forwarded has the time of
+            its copy.
         dry_run: write nothing, and let the workers run.
         keyless: the treatment of records that a worker forwards: see `merge_batch`. None: `skip` where workers have
             committed offsets, and so have forwarded them; else `error`.
