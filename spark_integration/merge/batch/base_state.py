@@ -128,7 +128,8 @@ def from_topics(
     """Read the state of the world of stopped workers, and the input offsets at which they stopped.
 
     Raises:
-        ConfigurationError: workers are running, or the group never had any.
+        ConfigurationError: workers are running, the group never had any, or the SOW topic has other input than up to its
+            offsets.
     """
     family.refuse_members("what they write while it is read would be merged twice")
     partitions = family.partitions("publish")
