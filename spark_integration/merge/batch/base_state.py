@@ -93,7 +93,8 @@ def partition_marks(marks: DataFrame) -> PartitionMarks:
         marks: the last value of each mark: `partition`, `key`, `value`.
     """
     is_own = F.col("key").isin(LIVES_NAME, POSITION_NAME) & F.col("value").isNotNull()
-    lives, positions = {}, {}
+    lives: dict[int, LivesMark] = {}
+    positions: dict[int, InputPosition] = {}
     for row in marks.where(is_own).select("partition", "key", "value").collect():
         if bytes(row.key) == LIVES_NAME:
             if (mark := LivesMark.read(bytes(row.value))) is not None:
