@@ -129,8 +129,8 @@ def from_topics(
     """Read the state of the world of stopped workers, and the input offsets at which they stopped.
 
     Raises:
-        ConfigurationError: workers are running, the group never had any, or the SOW topic has other input than up to its
-            offsets.
+        ConfigurationError: workers are running, the group never had any, or the SOW topic has more input than its
+            offsets say.
     """
     family.refuse_members("what they write while it is read would be merged twice")
     partitions = family.partitions("publish")
