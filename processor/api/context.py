@@ -170,7 +170,8 @@ class Context(Protocol):
         """Return whether `process` should `stop` before its next record.
 
         It should when the outputs that wait to be sent take as much memory as `runtime.batch_bytes_max`, or the call
-        has lasted for a tenth of a second: outputs are then sent, commits are made, and other threads have a turn.
+        has lasted for a tenth of a second: outputs are then sent, commits are made, and other threads have a turn. It
+        should, too, after `stop` or `pause`.
 
         Args:
             more_bytes: outputs that the processor has made and not forwarded yet.

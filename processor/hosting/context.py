@@ -173,8 +173,9 @@ class TaskContext:
         places.extend([partition] * len(records))
 
     def stop(self, offset: int) -> None:
-        """Take no record from this offset on in this call."""
-        self.stopped_offset = offset
+        """Take no record from this offset on in this call; of several offsets the first one counts."""
+        self.stopped_offset = offset if self.stopped_offset is None else min(offset, self.stopped_offset)
+        self.waiting.end_turn()
 
     def reject(self, record: Record, reason: str, detail: str) -> None:
         """Send an input record to the dead-letter topic with the reason: complete, or as much of it as fits.
@@ -209,6 +210,7 @@ class TaskContext:
     def pause(self, offset: int) -> None:
         """Take no record from this offset on until `resume`."""
         self.paused_offset = offset
+        self.waiting.end_turn()
 
     def resume(self) -> None:
         """Take records again."""

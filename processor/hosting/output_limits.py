@@ -168,6 +168,10 @@ class WaitingOutput:
         """Start the clock of a turn: a processor is about to receive records."""
         self._until_s = self._clock_s() + TURN_S
 
+    def end_turn(self) -> None:
+        """End a turn before its time: its processor takes no further record."""
+        self._until_s = -sys.float_info.max
+
     def is_enough(self, more_bytes: int = 0) -> bool:
         """Return whether so much waits, or the turn has lasted so long, that no more should be made now."""
         return self.size_bytes + more_bytes >= self._bytes_max or self._clock_s() >= self._until_s

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import structlog
 
-from processor.api import Input, Output, Processor, Settings
+from processor.api import Input, Output, Processor, RecordProcessor, Settings
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import PartitionHeld, ProcessorFailed, StateDamaged, Stop, TransactionAborted
@@ -280,6 +280,46 @@ class TestPoison:
         ):
             task.process([a_record(7), a_record(8, b"bad")])
         assert issubclass(ProcessorFailed, TransactionAborted)
+
+
+class Waiting(RecordProcessor):
+    """Counts the records of each key; in front of a record `wait` it pauses or stops once, after a count of it."""
+
+    input = Input("publish")
+    outputs = (Output("sow"),)
+    waits = "pause"
+
+    def setup(self, settings):
+        """Begin."""
+        self.waited = False
+
+    def process_record(self, record):
+        """Count one record, and wait in front of the one that says so."""
+        if record.value == b'"wait"' and not self.waited:
+            self.waited = True
+            getattr(self.context, self.waits)(record.offset)
+        else:
+            self.put(record.key, {"n": (self.get(record.key) or {"n": 0})["n"] + 1})
+
+    def punctuate(self, now_ms):
+        """Go on."""
+        self.context.resume()
+
+
+@pytest.mark.parametrize("waits", ["pause", "stop"])
+def test_records_behind_a_pause_or_a_stop_are_counted_once(monkeypatch, waits):
+    """A processor that takes its records one at a time gets none behind such a record before it comes again."""
+    monkeypatch.setattr(Waiting, "waits", waits)
+    driver = ProcessorTestDriver(Waiting, {}, name="visits")
+    driver.pipe_batch([("a", {}, None), ("b", b'"wait"', None), ("a", {}, None), ("a", {}, None)])
+    driver.advance_time(10)
+    driver.commit()
+    assert [(record.key, record.value) for record in driver.read_output("sow")] == [
+        (b"a", b'{"n":1}'),
+        (b"b", b'{"n":1}'),
+        (b"a", b'{"n":2}'),
+        (b"a", b'{"n":3}'),
+    ]
 
 
 class TestPunctuation:
