@@ -108,6 +108,9 @@ class Context(Protocol):
     is_at_end: bool
     """True if the processor has received every record of the partition, as far as Kafka has reported. Records may have
     come since: for an action that must wait for them, compare with `stream_time_ms`."""
+    acts: int
+    """The number of calls until now that wrote, rejected, held, stopped or paused: more than before a record, if that
+    has done something. A `RecordProcessor` reads it where a record is rejected."""
 
     def put(self, key: bytes, record: Value, headers: Headers | None = None) -> None:
         """Write the record of a key: its state, its SOW record, its version and its delta, all or nothing.

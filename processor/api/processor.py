@@ -160,8 +160,9 @@ class Processor(ABC):
         A processor that forwards much asks `Context.is_full` between two records, and calls `Context.stop` when it is.
         One that does not ask receives fewer records at once when its outputs are large or its calls are long.
 
-        An exception, other than through `Context.reject`, is taken for the fault of one of the records: the task goes
-        back to the last commit, delivers the records one at a time, and rejects the one that fails as `plugin_failed`.
+        An exception is taken for the fault of one of the records: the task goes back to the last commit, delivers the
+        records one at a time, and rejects the one that fails, for the reason of a RecordRejected or as `plugin_failed`.
+        `Context.reject` rejects a record without it.
         """
 
     def rejected(self, record: Record, error: RecordRejected) -> None:  # noqa: B027

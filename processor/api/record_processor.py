@@ -95,17 +95,23 @@ class RecordProcessor(Processor, Generic[SettingsT]):
             if number and self.context.is_full():
                 self.context.stop(record.offset)
                 return
-            self._record = record
+            self._record, acts = record, self.context.acts
             try:
                 self.process_record(record)
             except RecordRejected as error:
+                if self.context.acts > acts:
+                    raise  # The runtime takes back what the record has done, and rejects it then.
                 self.context.reject(record, error.reason, error.detail)
             finally:
                 self._record = None
 
     @abstractmethod
     def process_record(self, record: Record) -> None:
-        """Take one record; raise RecordRejected to send it to the dead-letter topic."""
+        """Take one record; raise RecordRejected to send it to the dead-letter topic.
+
+        Of a record that fails nothing stays: its outputs, states and marks are taken back. That is a rollback, which
+        creates a new instance; a RecordRejected before the first of them costs none, and finds the instance as it is.
+        """
 
     def get(self, key: bytes | None) -> Value | None:
         """Return the record of a key, parsed afresh: the caller may change it, and `put` it. None if there is none."""

@@ -95,8 +95,9 @@ class TaskContext:
         self.applied: Mapping[int, Sequence[bytes]] = applied or {}
         self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
         if not self._is_trusted:
-            self.state = CheckedState(self.state, pipeline.name)
-            self.marks = CheckedMarks(self.marks, pipeline.name)
+            self.state = CheckedState(self.state, pipeline.name, self._has_acted)
+            self.table = CheckedState(self.table, pipeline.name, self._has_acted)
+            self.marks = CheckedMarks(self.marks, pipeline.name, self._has_acted)
         self.now_ms = 0
         self.stream_time_ms = 0
         self.is_at_end = False
@@ -105,6 +106,7 @@ class TaskContext:
         self.paused_offset: int | None = None
         self.stopped_offset: int | None = None
         self.skipped_offset = 0
+        self.acts = 0
         self.note = noted  # Until the next `hold`.
         self.gauges: dict[str, float] = {}
         self.observed: defaultdict[str, Timing] = defaultdict(Timing)
@@ -155,6 +157,7 @@ class TaskContext:
         except KeyError:
             why = "is written through `marks` alone" if output == "mark" else "its `outputs` do not declare"
             raise UndeclaredOutput(f"{self.name} forwards to {output!r}, which {why}") from None
+        self.acts += 1
         self.waiting.records += len(records)
         if size_bytes is None:
             size_bytes = sum([len(value) for _, value, _ in records if value is not None])
@@ -174,6 +177,7 @@ class TaskContext:
 
     def stop(self, offset: int) -> None:
         """Take no record from this offset on in this call; of several offsets the first one counts."""
+        self.acts += 1
         self.stopped_offset = offset if self.stopped_offset is None else min(offset, self.stopped_offset)
         self.waiting.end_turn()
 
@@ -185,6 +189,7 @@ class TaskContext:
         """
         source = f"{self.source_topic}/{self.partition}/{record.offset}"
         letter = dead_letter(record, reason, detail, source, self._limits.of("dlq"))
+        self.acts += 1
         self._outputs["dlq"].append(letter)
         self.waiting.records += 1
         self.waiting.add(len(letter[1] or b""))
@@ -206,9 +211,11 @@ class TaskContext:
         """Do not commit input positions above this offset, and commit a note beside the one that is."""
         self.note = checked_note(note)
         self.held_offset = offset
+        self.acts += 1
 
     def pause(self, offset: int) -> None:
         """Take no record from this offset on until `resume`."""
+        self.acts += 1
         self.paused_offset = offset
         self.waiting.end_turn()
 
@@ -235,6 +242,9 @@ class TaskContext:
     def observe(self, name: str, seconds: float, times: int = 1) -> None:
         """Add a duration to a timing."""
         self.observed[name].add(seconds, times)
+
+    def _has_acted(self) -> None:
+        self.acts += 1
 
     def take_outputs(self) -> dict[str, list[Outgoing]]:
         """Return the records forwarded since the last call, by output; outputs without records are left out."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from processor.record import Stored, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from processor.api import Marks, Processor, State
     from processor.record import Outgoing
@@ -55,9 +55,10 @@ def checked_records(name: str, output: str, records: Sequence[Outgoing]) -> list
 class CheckedState:
     """The state of a third party's processor, which accepts values of the right types only."""
 
-    def __init__(self, state: State, processor: str) -> None:
+    def __init__(self, state: State, processor: str, on_put: Callable[[], None]) -> None:
         self._state = state
         self._processor = processor
+        self._on_put = on_put
         self.get_many, self.get_some, self.due, self.scan = state.get_many, state.get_some, state.due, state.scan
 
     def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:
@@ -75,15 +76,17 @@ class CheckedState:
                     f"{self._processor} puts {_shown(stored)} under the key {key!r:.100}; a state is None or "
                     "Stored(version: int, value: bytes)"
                 )
+        self._on_put()
         self._state.put_many(changes)
 
 
 class CheckedMarks:
     """The marks of a third party's processor, whose names and values are bytes only."""
 
-    def __init__(self, marks: Marks, processor: str) -> None:
+    def __init__(self, marks: Marks, processor: str, on_put: Callable[[], None]) -> None:
         self._marks = marks
         self._processor = processor
+        self._on_put = on_put
         self.get = marks.get
 
     def put(self, name: bytes, value: bytes) -> None:
@@ -99,6 +102,7 @@ class CheckedMarks:
             )
         if name.startswith(b"\0"):
             raise TypeError(f"{self._processor} puts the mark {_shown(name)}; names that begin with a NUL are reserved")
+        self._on_put()
         self._marks.put(name, value)
 
 

@@ -13,7 +13,7 @@ from processor.filter.evaluation import over_budget
 from processor.hosting.forwarded import is_ours
 from processor.hosting.output_limits import WaitingOutput
 from processor.kafka.properties import PRODUCED_BYTES_MAX
-from processor.record import Record
+from processor.record import Record, is_reject_reason
 from processor.runtime.rejections import RejectLimit, Suspects
 from processor.wire.forwarding import moved_to
 
@@ -325,15 +325,20 @@ class HostedProcessor:
             first, last = records[0].offset, records[-1].offset
             self._suspects.give_alone(last)
             if first == last:
-                name = self.pipeline.processor_type.__name__
-                detail = f"{name} raised {type(error).__name__}: {error}"
-                self._suspects.reject(first, RecordRejected("plugin_failed", detail))
+                self._suspects.reject(first, self._rejection(error))
             log.warning("processor failed", partition=self.partition, first=first, last=last, exc_info=True)
             where = f"{self.pipeline.name} partition {self.partition}, offsets {first} to {last}"
             raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
         if self.is_paused or context.stopped_offset is not None:
             taken = self._taken(records)
             self._note_time(taken[-1].timestamp_ms if taken else before_ms)
+
+    def _rejection(self, error: Exception) -> RecordRejected:
+        """Turn an error of the processor into the rejection of the only record that it had."""
+        if isinstance(error, RecordRejected) and is_reject_reason(error.reason):
+            return RecordRejected(error.reason, str(error.detail))
+        name = self.pipeline.processor_type.__name__
+        return RecordRejected("plugin_failed", f"{name} raised {type(error).__name__}: {error}")
 
     def _look_at_clock(self) -> int:
         """Set the context's clock; times of a clock that has been set back since prove nothing, and are dropped."""

@@ -112,6 +112,26 @@ def test_the_record_of_a_wrong_call_is_a_dead_letter_and_the_others_pass(wrong):
     assert driver.state.get_many([b"bad"]) == {b"bad": None}
 
 
+class Tabling(Handing):
+    """The same with a table of its input."""
+
+    input = Input("parts", from_underlying=False)
+    keeps_table = True
+
+
+@pytest.mark.parametrize("state", [{"id": 1}, Stored(1, {"id": 1})], ids=str)
+def test_a_wrong_state_in_the_table_is_refused_in_the_call(monkeypatch, state):
+    """It failed at the write-back only, seconds after the commit, and ended the pipeline."""
+    put = lambda context: context.table.put_many({b"a": state})  # noqa: E731
+    monkeypatch.setattr(Handing, "acts", {b"bad": put})
+    driver = ProcessorTestDriver(Tabling, {}, name="copies")
+    driver.pipe_batch([("a", b"1", None), ("bad", b"2", None), ("c", b"3", None)])
+    driver.commit()
+    assert [record.key for record in driver.read_output("sow")] == [b"a", b"c"]
+    [letter] = driver.read_output("dlq")
+    assert b"under the key b'a'; a state is None or Stored(" in dict(letter.headers)["dlq_detail"]
+
+
 def test_a_wrong_call_of_the_clock_holds_the_partition(monkeypatch):
     """No record is at fault, so none is rejected: the partition waits, in the driver as in a worker."""
     monkeypatch.setattr(Handing, "acts", {b"clock": lambda context: context.forward("sow", b"a", {"id": 1}, [])})

@@ -8,7 +8,8 @@ import pytest
 
 from processor.api import Input, Output, RecordProcessor, Stored
 from processor.builtin.conflate import Conflate
-from processor.errors import ConfigurationError
+from processor.config import TopicConfig
+from processor.errors import ConfigurationError, RecordRejected
 from processor.hosting.plugins import check_declaration
 from processor.testing import ProcessorTestChain, ProcessorTestDriver
 
@@ -350,8 +351,70 @@ def test_an_output_and_a_reason_of_its_own_run(tmp_path, monkeypatch):
     assert typed_plugin.Alert.settings_type is typed_plugin.AlertSettings
 
 
-@pytest.mark.parametrize("reason", ["Too Angry", "", "a" * 65, "ärger"])
-def test_a_reason_that_is_no_label_costs_its_record_alone(reason):
+class Transfer(RecordProcessor):
+    """Moves an amount from one account to another, with a memo for the second one, or does as the record orders."""
+
+    input = Input("publish")
+    outputs = (Output("sow"), Output("delta"), Output("mark"), Output("alerts"))
+
+    def process_record(self, record):
+        """Move the amount."""
+        order = self.context.codec.decode(record.value)
+        if act := order.get("act"):
+            ACTS[act](self, record)
+            raise RecordRejected("too_late", f"after {act}")
+        for account, amount in ((b"ann", -order["amount"]), (b"bob", order["amount"])):
+            balance = (self.get(account) or {"balance": 0})["balance"] + amount
+            self.put(account, {"balance": balance, "memo": order.get("memo") if amount > 0 else None})
+
+
+ACTS = {
+    "put": lambda self, _: self.put(b"ann", {"balance": 7}),
+    "delete": lambda self, _: self.delete(b"ann"),
+    "forward": lambda self, record: self.forward("alerts", record.key, {}),
+    "note": lambda self, record: self.put_note(record.key, b"1"),
+    "state": lambda self, _: self.context.state.put_many({b"ann": None}),
+    "mark": lambda self, record: self.context.marks.put(record.key, b"1"),
+    "hold": lambda self, record: self.context.hold(None, "7"),
+    "reject": lambda self, record: self.context.reject(record, "first", "rejected twice"),
+    "pause": lambda self, record: self.context.pause(record.offset),
+    "stop": lambda self, record: self.context.stop(record.offset),
+}
+"""What a record can do before it is rejected."""
+
+
+@pytest.mark.parametrize("bad", [{"amount": 100, "memo": "m" * 1020}, *({"act": act} for act in ACTS)], ids=str)
+def test_nothing_stays_of_a_record_that_is_rejected_half_way(bad):
+    """Its outputs, states, marks and note are taken back, and it is one dead letter with its reason."""
+    driver = ProcessorTestDriver(Transfer, {}, name="accounts", topic=TopicConfig(max_record_bytes=1024, partitions=1))
+    driver.pipe_batch([("x", {"amount": 1}, None), ("x", bad, None), ("x", {"amount": 1}, None)])
+    driver.commit()
+    assert [(record.key, record.value) for record in driver.read_output("sow")] == [
+        (b"ann", b'{"balance":-1,"memo":null}'),
+        (b"bob", b'{"balance":1,"memo":null}'),
+        (b"ann", b'{"balance":-2,"memo":null}'),
+        (b"bob", b'{"balance":2,"memo":null}'),
+    ]
+    assert driver.read_output("alerts") == []
+    assert (driver.noted, driver.marks.get(b"x"), driver.marks.get(b"note/x")) == ("", None, None)
+    assert driver.rejections == {"too_late" if "act" in bad else "too_large": 1}
+    [letter] = driver.read_output("dlq")
+    assert letter.value == driver.input[1].value
+
+
+def test_a_record_that_is_rejected_at_once_rolls_nothing_back():
+    """The instance goes on, and the records before it keep their outputs: a topic may have many such records."""
+    driver = ProcessorTestDriver(Transfer, {}, name="accounts", topic=TopicConfig(partitions=1))
+    began = driver._task.processor
+    driver.pipe_batch([("x", {"amount": 1}, None), ("x", b"{", None), (None, {"amount": 1}, None)])
+    driver.commit()
+    assert driver._task.processor is began
+    assert driver.rejections == {"undecodable": 1}
+
+
+@pytest.mark.parametrize("reason", ["Too Angry", "", "a" * 65, "ärger", 7, None])
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_reason_that_is_no_label_costs_its_record_alone(reason, raises):
     """The reason is a label of metrics; another one is the plug-in's failure, and the other records pass."""
 
     class Odd(Putting):
@@ -360,6 +423,9 @@ def test_a_reason_that_is_no_label_costs_its_record_alone(reason):
         def process_record(self, record):
             """Count or reject."""
             if record.value is None:
+                if raises:
+                    self.put(record.key, {})
+                    raise RecordRejected(reason, "as it came")
                 self.context.reject(record, reason, "as it came")
             else:
                 super().process_record(record)
@@ -370,4 +436,4 @@ def test_a_reason_that_is_no_label_costs_its_record_alone(reason):
     assert driver.rejections == {"plugin_failed": 1}
     assert [record.key for record in driver.read_output("sow")] == [b"a", b"c"]
     [letter] = driver.read_output("dlq")
-    assert b"is no reject reason" in dict(letter.headers)["dlq_detail"]
+    assert (b"raised RecordRejected: " if raises else b"is no reject reason") in dict(letter.headers)["dlq_detail"]
