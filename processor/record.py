@@ -97,6 +97,6 @@ others."""
 _REASON: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 
 
-def is_reject_reason(reason: str) -> bool:
-    """True if a text can be a reject reason, also a label of metrics: a word of lower-case letters, digits and `_`."""
+def is_reject_reason(reason: object) -> bool:
+    """True if a value can be a reject reason, also a label of metrics: a word of lower-case letters, digits and `_`."""
     return isinstance(reason, str) and _REASON.fullmatch(reason) is not None

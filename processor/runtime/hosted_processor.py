@@ -83,6 +83,7 @@ class HostedProcessor:
         self._limits = limits
         self._rejections = rejections
         self._context: TaskContext
+        self._is_open = False  # Whether `processor` has begun and is not closed; not so where its start failed.
         self._suspects = Suspects()
         self._limit = RejectLimit(pipeline, partition)
         self._began_s = 0.0
@@ -94,14 +95,19 @@ class HostedProcessor:
         self._moved_to = ""  # The topic that has taken the place of the one that is read.
 
     def begin(self, context: TaskContext, offset: int) -> None:
-        """Create a new instance, which begins at an input offset."""
+        """Create a new instance, which begins at an input offset.
+
+        Raises:
+            PartitionHeld: it raised.
+        """
         self._context = context
         self._limit.rewound()
         self.next_offset = self.committed_offset = context.lives.next_offset = offset
         self._moved_to, self.seen_ms, self._record_ms = "", 0, 0
         context.now_ms = self._clock_ms()
-        with _Counting(context):
+        with _OwnCall(context, "init"):
             self.processor = self.pipeline.begin(context)
+        self._is_open = True
         self.flushes = type(self.processor).flush is not Processor.flush
         self._began_s = time.monotonic()
 
@@ -241,16 +247,8 @@ class HostedProcessor:
         now_ms = self._look_at_clock()
         context.stream_time_ms = self._known_ms
         counts = context.output_counts() if suspects.is_measured else None
-        try:
-            with _Counting(context):
-                has_more = bool(self.processor.punctuate(now_ms))
-        except SowstreamError:
-            raise
-        except Exception as error:
-            # No record is at fault, so none can be rejected: a repetition would fail again.
-            log.warning("processor failed by the clock", partition=self.partition, exc_info=True)
-            where = f"{self.pipeline.name} partition {self.partition}"
-            raise PartitionHeld("plugin_failed", f"{where}: punctuate raised {error!r}") from error
+        with _OwnCall(context, "punctuate"):
+            has_more = bool(self.processor.punctuate(now_ms))
         if counts is not None and (large := self._limits.largest(context.outputs_after(counts))) is not None:
             raise self._held_by(large)
         if self.waiting.records:  # A life that begins or ends is an output.
@@ -268,15 +266,8 @@ class HostedProcessor:
         """
         if not self.flushes:
             return
-        try:
-            with _Counting(self._context):
-                self.processor.flush()
-        except SowstreamError:
-            raise
-        except Exception as error:
-            log.warning("processor failed before a commit", partition=self.partition, exc_info=True)
-            where = f"{self.pipeline.name} partition {self.partition}"
-            raise PartitionHeld("plugin_failed", f"{where}: flush raised {error!r}") from error
+        with _OwnCall(self._context, "flush"):
+            self.processor.flush()
         if self.waiting.records:
             self._context.lives.settle(self.next_offset)
 
@@ -399,8 +390,9 @@ class HostedProcessor:
 
     def close_processor(self) -> None:
         """Close the instance; there is none where its start was refused."""
-        if not hasattr(self, "processor"):
+        if not self._is_open:
             return
+        self._is_open = False
         try:
             self.processor.close()
         except Stop:
@@ -431,6 +423,35 @@ class _Counting:
         """End it; the evaluations count also if it failed."""
         if more := over_budget.evaluations - self._before:
             self._context.count("filter_over_budget", more)
+
+
+class _OwnCall(_Counting):
+    """The same for a call without records: an error of the processor holds the partition.
+
+    No record is at fault, so none can be rejected, and a repetition would fail again.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, context: TaskContext, name: str) -> None:
+        super().__init__(context)
+        self._name = name
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it.
+
+        Raises:
+            PartitionHeld: it failed with an error that is not the runtime's.
+        """
+        super().__exit__(kind, error, trace)
+        is_runtimes = isinstance(error, SowstreamError) and not isinstance(error, RecordRejected)
+        if isinstance(error, Exception) and not is_runtimes:
+            context = self._context
+            log.warning("processor failed", partition=context.partition, call=self._name, exc_info=error)
+            where = f"{context.name} partition {context.partition}"
+            raise PartitionHeld("plugin_failed", f"{where}: {self._name} raised {error!r}") from error
 
 
 def _wall_clock_ms() -> int:

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import structlog
 
-from processor.api import Input, Output, Processor, RecordProcessor, Settings
+from processor.api import Input, Output, Processor, RecordProcessor, RecordRejected, Settings
 from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import PartitionHeld, ProcessorFailed, StateDamaged, Stop, TransactionAborted
@@ -332,6 +332,36 @@ class TestPunctuation:
             PartitionHeld, match=r"orders partition 0: punctuate raised ValueError\('cannot punctuate'\)"
         ):
             driver.advance_time(1)
+
+    @pytest.mark.parametrize("call", ["init", "punctuate", "flush"])
+    @pytest.mark.parametrize("error", [RecordRejected("too_large", "a result"), ValueError("no number")], ids=type)
+    def test_an_error_without_a_record_holds_the_partition(self, monkeypatch, call, error):
+        """As of a result that is too large to `put`, of a record that `get` cannot decode, or of an unreadable note."""
+
+        class Failing(Scripted):
+            """Fails in one of its calls."""
+
+            def flush(self):
+                """Do nothing."""
+
+        def fail(*_):
+            raise error
+
+        driver = ProcessorTestDriver(Failing, Script(), name="orders")
+        driver.pipe_input("k", b"1")
+        former = driver._task.processor
+        monkeypatch.setattr(Failing, call, fail)
+        act = {"init": driver.abort, "punctuate": lambda: driver.advance_time(1), "flush": driver.commit}[call]
+        with pytest.raises(PartitionHeld, match=f"orders partition 0: {call} raised {type(error).__name__}") as held:
+            act()
+        assert held.value.reason == "plugin_failed"
+        monkeypatch.undo()
+        closed = Failing.closed
+        driver.abort()
+        driver.commit()
+        assert Failing.closed - closed == (call != "init"), "an instance is closed once"
+        assert driver._task.processor is not former
+        assert bodies(driver.read_output("sow")) == [1]
 
     @pytest.mark.parametrize(("returned", "has_more"), [(None, False), (False, False), (True, True)])
     def test_a_punctuation_returns_whether_there_is_more_work(self, returned, has_more):

@@ -395,3 +395,33 @@ def test_a_copy_delivers_its_updates_before_it_is_held_at_input_that_cannot_be_r
         assert hold is not None
         assert (hold.reason, hold.offset) == ("unreadable_batch", 3)
         turned.close()
+
+
+class InitFails(Scripted):
+    """Fails to begin with partition 1 at offset 7."""
+
+    def init(self, context, settings):
+        """Raise, as for a note of a former version."""
+        super().init(context, settings)
+        if context.partition == 1 and context.lives.next_offset == 7:
+            int("n=7")
+
+
+def test_a_processor_that_cannot_begin_holds_its_partition_alone():
+    """The error ends neither the thread nor the other partitions, which are rewound with it."""
+    with mock_kafka() as kafka:
+        turned = TurnedThread(kafka, InitFails, Script())
+        thread = turned.thread
+        held = thread._tasks[1] = Task(turned.task.pipeline, 1, load_codec("json"))
+        held.open(LayeredState(MemoryStore(), cache_bytes=1_000))
+        thread._consumer = TwoPolls(thread._consumer, thread.on_revoked, None)
+        with thread._transaction():
+            thread._start(held, 7)
+        hold = thread._held.last(1)
+        assert (hold.reason, hold.offset, thread._held.is_held(0)) == ("plugin_failed", 7, False)
+        assert "orders partition 1: init raised ValueError" in hold.message
+        assert (held.task_state, turned.task.task_state) == (TaskState.RESTORING, TaskState.RUNNING)
+        with thread._transaction():
+            thread._start(held, 8)
+        assert held.task_state is TaskState.RUNNING
+        turned.close()
