@@ -238,13 +238,20 @@ class Context(Protocol):
         """Take records again, from the offset of `pause` on."""
 
     def count(self, event: str, amount: int = 1) -> None:
-        """Add to the metric `sowstream_events_total{processor, event}`."""
+        """Add to the metric `sowstream_events_total{processor, event}`.
+
+        Raises:
+            ValueError: the amount is negative.
+        """
 
     def gauge(self, name: str, value: float) -> None:
         """Set the metric `sowstream_gauge{processor, partition, gauge}`, which shows it without waiting for a commit.
 
         It is removed when the partition leaves, or a rollback begins a new instance. The names of the built-in
         processors' gauges and timings are taken: each has a metric of its own.
+
+        Raises:
+            TypeError, ValueError: the value is no number.
         """
 
     def observe(self, name: str, seconds: float, times: int = 1) -> None:

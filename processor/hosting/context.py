@@ -233,11 +233,13 @@ class TaskContext:
 
     def count(self, event: str, amount: int = 1) -> None:
         """Count an event."""
+        if not amount >= 0:
+            raise ValueError(f"{self.name} counts {amount} of {event!r}; an event occurs 0 times or more")
         self.events[event] += amount
 
     def gauge(self, name: str, value: float) -> None:
         """Set a gauge."""
-        self.gauges[name] = value
+        self.gauges[name] = float(value)
 
     def observe(self, name: str, seconds: float, times: int = 1) -> None:
         """Add a duration to a timing."""

@@ -84,6 +84,13 @@ WRONG = {
         lambda context: context.marks.put(b"\0sowstream/input", b"1"),
         "names that begin with a NUL are reserved",
     ),
+    "a gauge of nothing": (lambda context: context.gauge("pending", None), "not 'NoneType'"),
+    "a gauge of a text": (lambda context: context.gauge("pending", "many"), "to float: 'many'"),
+    "a negative count": (
+        lambda context: context.count("left", -1),
+        "copies counts -1 of 'left'; an event occurs 0 times or more",
+    ),
+    "a count of no number": (lambda context: context.count("left", float("nan")), "copies counts nan of 'left'"),
     "a mark under a text": (lambda context: context.marks.put("a", b"1"), "a mark's name and value are bytes"),
 }
 
@@ -107,7 +114,7 @@ def test_the_record_of_a_wrong_call_is_a_dead_letter_and_the_others_pass(wrong):
     headers = dict(letter.headers)
     assert headers["dlq_reason"] == b"plugin_failed"
     detail = headers["dlq_detail"].decode()
-    assert detail.startswith("Handing raised TypeError: ")
+    assert detail.startswith(("Handing raised TypeError: ", "Handing raised ValueError: "))
     assert wrong in detail
     assert driver.state.get_many([b"bad"]) == {b"bad": None}
 
