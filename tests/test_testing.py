@@ -182,7 +182,7 @@ class Counter(Processor):
 @pytest.fixture
 def counter() -> ProcessorTestDriver:
     """A driver that received 1, 2 and 4, and committed 1 and 2."""
-    driver = ProcessorTestDriver(Counter, {}, name="sums")
+    driver = ProcessorTestDriver(Counter, {}, name="sums", topic=TopicConfig(partitions=1))
     driver.pipe_batch([(None, b"1", None), (None, b"2", None)])
     driver.commit()
     driver.pipe_input(None, b"4")

@@ -121,7 +121,7 @@ class Context(Protocol):
         output `delta`.
 
         Args:
-            key: the key of the record.
+            key: the key of the record: that of an input record, or one that no other partition writes.
             record: the full record, as the topic's message type can write it; the caller may go on changing it. None
                 deletes the record, as `delete` does.
             headers: more headers for both outputs, such as `correlation_id`; `expires_at` and `expiration` are for SOW

@@ -5,6 +5,7 @@ A difference is a state that a crash would change.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -54,6 +55,7 @@ class OutputLogs(dict[str, OutputLog]):
 
 
 _REMEDY: Final = "write both with one call: self.put(key, record), or context.put"
+_NUMBER: Final = re.compile(rb"\d+")
 
 
 class WatchedState(LayeredState):
@@ -74,9 +76,17 @@ class WatchedState(LayeredState):
 class StateCheck:
     """The states as a restore would make them of the committed SOW records, to be compared with the processor's."""
 
-    def __init__(self, processor: str) -> None:
-        """Begin without a record; `processor` is its name in messages."""
+    def __init__(self, processor: str, partition: int | None) -> None:
+        """Begin without a record.
+
+        Args:
+            processor: its name in messages.
+            partition: the partition, where each key should be that of an input record; None: any key may be written.
+        """
+        self.input_keys: set[bytes] = set()
+        """The keys of the input records until now."""
         self._processor = processor
+        self._partition = partition
         self._restored: dict[bytes, Stored] = {}
         self._has_put = False
 
@@ -84,7 +94,8 @@ class StateCheck:
         """Compare the state with the SOW records of the transaction that is about to be committed.
 
         Raises:
-            AssertionError: a SOW record has no version, or the state of a key is not its SOW record.
+            AssertionError: a SOW record has no version, or a key that other partitions would write, too, or the state
+                of a key is not its SOW record.
         """
         changed = dict(state.changed_keys)
         self._has_put = self._has_put or bool(changed)
@@ -92,6 +103,7 @@ class StateCheck:
         for record in sow:
             assert record.key is not None, f"{self._processor}: a SOW record has no key"
             self._check_version(record)
+            self._check_key(record)
             restored[record.key] = stored_from(record)
         # A processor that never writes state uses SOW as an output like another.
         keys = [*changed, *(key for key in restored if key not in changed)] if self._has_put else []
@@ -117,6 +129,19 @@ class StateCheck:
                 f"number, but {record.headers!r:.200}: a crash would restore it as another version, and a conflated "
                 "topic would reject it; self.put(key, record) writes it"
             )
+
+    def _check_key(self, record: Record) -> None:
+        key = record.key
+        if self._partition is None or not key or record.value is None or key in self.input_keys:
+            return
+        if b"%d" % self._partition in _NUMBER.findall(key) or any(part in key for part in self.input_keys if part):
+            return
+        raise AssertionError(
+            f"{self._processor}: the SOW record of key {key!r:.100} is under no key of an input record: such records "
+            "may be in several partitions, and each of these would write a record of its own under it. Send them to "
+            "the partition of the key with `into` (Context.forward_to), or name the partition in the key; for a topic "
+            "of one partition, test with topic=TopicConfig(partitions=1)"
+        )
 
     def _difference(self, key: bytes, state: Stored | None, after_crash: Stored | None, *, is_sent: bool) -> str:
         is_now = f"{self._processor}: the state of key {key!r:.100} is {_text(state)}"

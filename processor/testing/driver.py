@@ -14,6 +14,7 @@ from processor.config import TopicConfig
 from processor.config.suggestions import validated
 from processor.errors import OutputTooLarge, ProcessorFailed
 from processor.hosting.context import Timing
+from processor.hosting.forwarded import is_ours
 from processor.hosting.output_limits import OutputLimits
 from processor.hosting.pipeline import Outlet, Pipeline
 from processor.hosting.plugins import check_declaration
@@ -75,7 +76,8 @@ class ProcessorTestDriver:
             registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
             now_ms: the time of the clock, milliseconds since the epoch.
             batch_bytes_max: outputs that may wait before they are sent, as in the runtime's setting of this name.
-            checks_state: whether each commit compares the state with the SOW records.
+            checks_state: whether each commit compares the state with the SOW records, and their keys with those of the
+                input, unless the topic has one partition.
             queues: the queues over the records, by name; the messages of `NAME` are `read_output("NAME.queue")`.
             outlets: the number of partitions of each downstream output. Its records are in `read_output` under the
                 output's name with `@` and the partition, such as `parts@3`.
@@ -102,7 +104,6 @@ class ProcessorTestDriver:
         """The durations that the processor observed, by name, as far as they are committed."""
         self.on_commit: Callable[[Mapping[str, list[Record]]], None] = self._return_to_input
         """Called with the records of each commit, by output. The default returns those for the own input."""
-        self._check = StateCheck(f"{processor_type.__name__} ({name})") if checks_state else None
         self._pipeline = Pipeline.of(
             processor_type,
             settings,
@@ -113,6 +114,10 @@ class ProcessorTestDriver:
             outlets={role: Outlet(f"{name}.{role}", count) for role, count in (outlets or {}).items()},
         )
         self._partition, self._partitions = partition, partitions
+        input_role = processor_type.input.role
+        may_write_any = is_ours(processor_type) or input_role not in {"publish", "sow"} or topic.partitions == 1
+        checked = StateCheck(f"{processor_type.__name__} ({name})", None if may_write_any else partition)
+        self._check = checked if checks_state else None
         self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
         self._input_codec = input_codec or self._codec
@@ -179,7 +184,8 @@ class ProcessorTestDriver:
         """Commit the outputs and the input position; the state follows.
 
         Raises:
-            AssertionError: a crash would change the state, as its SOW records are missing or different.
+            AssertionError: a crash would change the state, as its SOW records are missing or different; or their keys
+                would be written in other partitions, too.
         """
         task = self._task
         task.flush()
@@ -199,6 +205,8 @@ class ProcessorTestDriver:
 
     def append_input(self, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
         """Append a record to the input partition; `feed` delivers it."""
+        if self._check is not None and key is not None:
+            self._check.input_keys.add(key)
         self.input.append(Record(key, value, headers or None, len(self.input), self.now_ms))
 
     def abort(self, *, feed: bool = True) -> None:

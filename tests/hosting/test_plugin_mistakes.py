@@ -218,6 +218,47 @@ def test_a_chain_runs_a_conflated_topic_over_a_plug_in():
     assert [record.value for record in chain.read_output("slow", "sow")] == [b'{"count":3}']
 
 
+class ByCustomer(RecordProcessor):
+    """Counts the orders of each customer, under a key made of the name."""
+
+    input = Input("publish")
+    outputs = (Output("sow"),)
+
+    def process_record(self, record):
+        """Count one order."""
+        name = self.context.codec.decode(record.value)["customer"]
+        key = KEYS[self.context.name](self.context, record, name.encode())
+        self.put(key, {"count": (self.get(key) or {"count": 0})["count"] + 1})
+
+
+KEYS = {
+    "by_customer": lambda _, __, name: name,
+    "of_order": lambda _, record, name: record.key + b"/" + name,
+    "of_partition": lambda context, _, name: name + b"/%d" % context.partition,
+}
+
+
+def test_a_key_that_several_partitions_would_write_fails_at_the_commit():
+    """The driver has one partition, in which the counts are right; with several each one has a count of its own."""
+    sentence = r"ByCustomer \(by_customer\): the SOW record of key b'ann' is under no key of an input record"
+    for partition in (0, 3):
+        driver = ProcessorTestDriver(ByCustomer, {}, name="by_customer", partition=partition)
+        driver.pipe_input("order7", {"customer": "ann"})
+        with pytest.raises(AssertionError, match=sentence):
+            driver.commit()
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_of_one_partition_passes(name):
+    """One that is made of the record's, or names the partition, and any key in a topic of one partition."""
+    topic = TopicConfig(partitions=1) if name == "by_customer" else None
+    driver = ProcessorTestDriver(ByCustomer, {}, name=name, topic=topic, partition=3)
+    driver.pipe_input("order7", {"customer": "ann"})
+    driver.pipe_input("order7", {"customer": "ann"})
+    driver.commit()
+    assert [record.value for record in driver.read_output("sow")] == [b'{"count":1}', b'{"count":2}']
+
+
 class NoSuper(RecordProcessor):
     """Has an `init` that does not call its base."""
 

@@ -32,8 +32,8 @@ class Putting(RecordProcessor):
 
 
 def driver_of(processor_type=Putting, topic=None):
-    """One partition of it."""
-    return ProcessorTestDriver(processor_type, {}, name="copies", topic=topic)
+    """The only partition of it, unless a topic has more."""
+    return ProcessorTestDriver(processor_type, {}, name="copies", topic=topic or TopicConfig(partitions=1))
 
 
 def outputs(driver, output):

@@ -62,7 +62,7 @@ class Pausing(Processor):
 @pytest.fixture
 def driver() -> ProcessorTestDriver:
     """Create one partition without Kafka."""
-    return ProcessorTestDriver(Pausing, {}, name="orders", topic=TopicConfig(dlq_max_ratio=1))
+    return ProcessorTestDriver(Pausing, {}, name="orders", topic=TopicConfig(dlq_max_ratio=1, partitions=1))
 
 
 def values(records: list[Record]) -> list[bytes | None]:

@@ -4,7 +4,9 @@ from sowstream.api import Input, Output, Record, RecordProcessor, Settings
 
 
 class Ledger(RecordProcessor):
-    """Writes the sum of all records so far under one key, an update for each record.
+    """Writes the sum of all records so far under a key with the partition's number, an update for each record.
+
+    Each partition has a sum of its own: without the number all of them would write records of the same key.
 
     The same records make the same sums, so it may run at least once: `put` names the input record as the `source`, and
     skips the updates that the SOW topic already has.
@@ -23,4 +25,4 @@ class Ledger(RecordProcessor):
         assert record.value is not None
         self._sum += self.context.codec.decode(record.value)["qty"]
         self.context.hold(None, str(self._sum))
-        self.put(b"sum", {"sum": self._sum})
+        self.put(b"sum/%d" % self.context.partition, {"sum": self._sum})
