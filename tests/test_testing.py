@@ -133,23 +133,85 @@ def test_marks_that_are_not_declared_are_an_error():
         driver.marks.get(b"a")
 
 
-def test_stream_time_reaches_the_clock_once_all_records_were_fed(driver):
-    """While records wait, the stream time is that of the last one delivered, as they may renew a due record."""
-    context = lambda: driver._task._context  # noqa: E731
-    assert context().stream_time_ms == driver.now_ms
-    began_ms = driver.now_ms
-    for n in range(3):
-        driver.pipe_input(str(n), {"id": n})
-        driver.advance_time(1000)
-    assert context().stream_time_ms == driver.now_ms == began_ms + 3000
+class Looking(RecordProcessor):
+    """Notes the clock, the stream time and the end of the input in each call."""
+
+    input = Input("publish")
+    outputs = (Output("delta"),)
+
+    def setup(self, settings):
+        """Look."""
+        self.looks = []
+        self.look()
+
+    def process_record(self, record):
+        """Look."""
+        self.look()
+
+    def punctuate(self, now_ms):
+        """Look."""
+        self.look()
+
+    def look(self):
+        """Note the three."""
+        context = self.context
+        began_ms = 1_700_000_000_000
+        seen_ms = context.stream_time_ms and context.stream_time_ms - began_ms
+        self.looks.append((context.now_ms - began_ms, seen_ms, context.is_at_end))
+
+
+def test_stream_time_is_behind_the_clock_as_in_a_worker():
+    """It is that of the last record, or behind the clock by a second; records that wait may renew a due record."""
+    driver = ProcessorTestDriver(Looking, {}, name="looks")
+    driver.advance_time(3_000)
+    driver.pipe_input("a", {})
+    driver.advance_time(400)
+    driver.pipe_input("a", {}, timestamp_ms=driver.now_ms - 700)
+    driver.advance_time(0)
+    driver.advance_time(5_000)
+    assert driver._task.processor.looks == [
+        (0, 0, False),
+        (3_000, 2_000, True),
+        (3_000, 3_000, False),
+        (3_400, 3_000, True),
+        (3_400, 2_700, False),
+        (3_400, 2_700, True),
+        (8_400, 7_400, True),
+    ]
     driver.crash(feed=False)
-    driver.advance_time(1000)
-    assert context().stream_time_ms == 0
-    driver.feed(2)
-    driver.advance_time(1000)
-    assert context().stream_time_ms == began_ms + 1000
+    driver.advance_time(1_000)
+    driver.feed(1)
+    driver.advance_time(1_000)
     driver.feed()
-    assert context().stream_time_ms == driver.now_ms
+    driver.advance_time(1_000)
+    assert driver._task.processor.looks == [
+        (8_400, 0, False),
+        (9_400, 0, False),
+        (9_400, 3_000, False),
+        (10_400, 3_000, False),
+        (10_400, 2_700, False),
+        (11_400, 10_400, True),
+    ]
+
+
+@pytest.mark.parametrize(("behind_ms", "expired"), [(1_000, [False, True]), (0, [True, True])])
+def test_a_record_expires_when_the_stream_time_has_come(behind_ms, expired):
+    """A test advances the clock by the time to live and a second more; without a distance the first is enough."""
+    chain = ProcessorTestChain(TopicConfig(partitions=1, expiration=60), behind_ms=behind_ms)
+    chain.add(DeltaMerge, name="orders")
+    chain.pipe_input("orders", "7", {"id": 7})
+    seen = []
+    for ms in (60_000, 1_000):
+        chain.advance_time(ms)
+        chain.commit()
+        seen.append(chain.read_output("orders", "sow")[-1].value is None)
+    assert seen == expired
+
+
+def test_a_record_of_a_chain_may_have_a_timestamp_of_its_own(chain):
+    """A record may be of any time, as one that waited in Kafka."""
+    chain.pipe_input("orders", "7", {"id": 7}, partition=2, timestamp_ms=5)
+    assert [record.timestamp_ms for record in chain.driver("orders", 2).input] == [5]
 
 
 class Counter(Processor):

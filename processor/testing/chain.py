@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from processor.config import TopicConfig
 from processor.kafka.partitioner import partition_for
-from processor.testing.driver import ProcessorTestDriver
+from processor.testing.driver import BEHIND_MS, ProcessorTestDriver
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -39,6 +39,7 @@ class ProcessorTestChain:
         *,
         registry: Mapping[str, str] | None = None,
         now_ms: int = 1_700_000_000_000,
+        behind_ms: int = BEHIND_MS,
     ) -> None:
         """Create a chain without processors.
 
@@ -47,11 +48,12 @@ class ProcessorTestChain:
                 those of a topic with one partition.
             registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
             now_ms: the time of all clocks at the beginning, milliseconds since the epoch.
+            behind_ms: the time by which the stream times are behind the clocks while no record comes; 0: not at all.
         """
         self.topic = topic or TopicConfig(partitions=1)
         """The settings of the records."""
         self._registry = registry
-        self._now_ms = now_ms
+        self._now_ms, self._behind_ms = now_ms, behind_ms
         self._families: dict[str, list[ProcessorTestDriver]] = {}
 
     def add(
@@ -92,6 +94,7 @@ class ProcessorTestChain:
                 partitions=self.topic.partitions,
                 registry=self._registry,
                 now_ms=self._now_ms,
+                behind_ms=self._behind_ms,
             )
             driver.on_commit = partial(self._deliver, name, partition)
             self._families[name].append(driver)
@@ -108,6 +111,7 @@ class ProcessorTestChain:
         headers: GivenHeaders = None,
         *,
         partition: int | None = None,
+        timestamp_ms: int | None = None,
     ) -> None:
         """Deliver one record to a processor.
 
@@ -117,10 +121,11 @@ class ProcessorTestChain:
             value: bytes as they are, None for a tombstone; the codec writes anything else.
             headers: the Kafka headers.
             partition: the input partition; None: the one that the key's hash chooses, 0 without a key.
+            timestamp_ms: the timestamp; None: the time of the clock.
         """
         if partition is None:
             partition = self._home(key.encode() if isinstance(key, str) else key)
-        self._families[name][partition].pipe_input(key, value, headers)
+        self._families[name][partition].pipe_input(key, value, headers, timestamp_ms=timestamp_ms)
 
     def commit(self) -> None:
         """Commit all processors in their order, each after it has received the output of those before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import structlog
 from pydantic import BaseModel
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from processor.api import Codec, Headers, Marks, Outgoing, Processor, State, Value
     from processor.config import QueueConfig
 
+BEHIND_MS: Final = 1_000
+"""The distance of the stream time from the clock while no record comes: about that of a worker."""
+
 _CACHE_BYTES = 1024 * 1024
 
 GivenHeaders: TypeAlias = "Mapping[str, str | bytes] | Headers | None"
@@ -54,6 +57,7 @@ class ProcessorTestDriver:
         partitions: int = 1,
         registry: Mapping[str, str] | None = None,
         now_ms: int = 1_700_000_000_000,
+        behind_ms: int = BEHIND_MS,
         batch_bytes_max: int = 16 * 1024 * 1024,
         checks_state: bool = True,
         queues: Mapping[str, QueueConfig] | None = None,
@@ -75,6 +79,8 @@ class ProcessorTestDriver:
                 `read_output("publish")` else.
             registry: settings of a schema registry's client, such as `{"url": "mock://tests"}`.
             now_ms: the time of the clock, milliseconds since the epoch.
+            behind_ms: the time by which the stream time is behind the clock while no record comes, as in a worker; 0:
+                not at all.
             batch_bytes_max: outputs that may wait before they are sent, as in the runtime's setting of this name.
             checks_state: whether each commit compares the state with the SOW records, and their keys with those of the
                 input, unless the topic has one partition.
@@ -113,6 +119,7 @@ class ProcessorTestDriver:
             queues=tuple((queues or {}).items()),
             outlets={role: Outlet(f"{name}.{role}", count) for role, count in (outlets or {}).items()},
         )
+        self._behind_ms = behind_ms
         self._partition, self._partitions = partition, partitions
         input_role = processor_type.input.role
         may_write_any = is_ours(processor_type) or input_role not in {"publish", "sow"} or topic.partitions == 1
@@ -127,22 +134,24 @@ class ProcessorTestDriver:
         self._task: Task
         self._begin(MemoryStore(), 0)
 
-    def pipe_input(self, key: str | bytes | None, value: Value, headers: GivenHeaders = None) -> None:
+    def pipe_input(
+        self, key: str | bytes | None, value: Value, headers: GivenHeaders = None, *, timestamp_ms: int | None = None
+    ) -> None:
         """Deliver one record to the processor.
 
         Args:
             key: the Kafka record key.
             value: bytes as they are, None for a tombstone; the codec writes anything else.
             headers: the Kafka headers.
+            timestamp_ms: the timestamp; None: the time of the clock.
         """
-        self.pipe_batch([(key, value, headers)])
+        self._append(key, value, headers, timestamp_ms)
+        self.feed()
 
     def pipe_batch(self, records: Iterable[tuple[str | bytes | None, Value, GivenHeaders]]) -> None:
         """Deliver several records at once: key, value and headers of each."""
         for key, value, headers in records:
-            raw_key = key.encode() if isinstance(key, str) else key
-            raw = value if value is None or isinstance(value, bytes) else self._input_codec.encode(value)
-            self.append_input(raw_key, raw, _raw(headers))
+            self._append(key, value, headers)
         self.feed()
 
     def feed(self, records_max: int | None = None) -> None:
@@ -203,11 +212,14 @@ class ProcessorTestDriver:
             self.observed.setdefault(timing, Timing()).include(observed)
         self.on_commit(sent)
 
-    def append_input(self, key: bytes | None, value: bytes | None, headers: Headers | None) -> None:
-        """Append a record to the input partition; `feed` delivers it."""
+    def append_input(
+        self, key: bytes | None, value: bytes | None, headers: Headers | None, timestamp_ms: int | None = None
+    ) -> None:
+        """Append a record to the input partition, by default of the clock's time; `feed` delivers it."""
         if self._check is not None and key is not None:
             self._check.input_keys.add(key)
-        self.input.append(Record(key, value, headers or None, len(self.input), self.now_ms))
+        timestamp_ms = self.now_ms if timestamp_ms is None else timestamp_ms
+        self.input.append(Record(key, value, headers or None, len(self.input), timestamp_ms))
 
     def abort(self, *, feed: bool = True) -> None:
         """Roll back the open transaction: a new instance gets its records again, unless `feed` is False."""
@@ -301,6 +313,14 @@ class ProcessorTestDriver:
         """The gauges that the processor shows now."""
         return dict(self._task.gauges)
 
+    def _append(
+        self, key: str | bytes | None, value: Value, headers: GivenHeaders, timestamp_ms: int | None = None
+    ) -> None:
+        """Append a record of a test to the input partition."""
+        raw_key = key.encode() if isinstance(key, str) else key
+        raw = value if value is None or isinstance(value, bytes) else self._input_codec.encode(value)
+        self.append_input(raw_key, raw, _raw(headers), timestamp_ms)
+
     def _begin(self, store: MemoryStore, offset: int, noted: str = "", table: MemoryStore | None = None) -> None:
         """Start a process with nothing in memory."""
         self._store, self._table = store, table or MemoryStore()
@@ -350,7 +370,7 @@ class ProcessorTestDriver:
         """Signal the end of the input where it is reached, as Kafka does."""
         if self._task.next_offset >= len(self.input) and not self._task.is_paused:
             self._task.reached_end()
-            self._task.has_seen(self.now_ms)
+            self._task.has_seen(max(0, self.now_ms - self._behind_ms))
 
     def _roll_back(self) -> None:
         self._finish_aborted()

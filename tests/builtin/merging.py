@@ -36,9 +36,9 @@ def written(value: object) -> str:
 
 
 def merging(**settings: Any) -> ProcessorTestDriver:
-    """A driver of a topic `orders` with such settings."""
+    """A driver of a topic `orders` with such settings, whose stream time is that of the clock."""
     topic = TopicConfig.model_validate(settings)
-    return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, behind_ms=0)
 
 
 def rejected(driver: ProcessorTestDriver) -> list[tuple[str, str]]:

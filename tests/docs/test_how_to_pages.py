@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,16 @@ def test_the_processor_of_the_page_passes_the_test_of_the_page():
     names: dict[str, Any] = {}
     exec(block(PAGE, "1. Write it", "python") + block(PAGE, "2. Test it", "python"), names)
     names["test_a_visit_is_counted"]()
+
+
+def test_the_times_of_the_page_are_those_of_a_test():
+    """The second test in the page passes, and would fail where the stream time is that of the clock."""
+    names: dict[str, Any] = {}
+    exec(block(PAGE, "The times that a test sees", "python"), names)
+    names["test_a_session_ends"]()
+    names["ProcessorTestDriver"] = partial(names["ProcessorTestDriver"], behind_ms=0)
+    with pytest.raises(AssertionError):
+        names["test_a_session_ends"]()
 
 
 def test_the_entry_point_and_the_settings_name_the_processor():

@@ -40,7 +40,13 @@ class Expected(NamedTuple):
 def worker(settings: TopicSettings, partition: int, history: list[Record], as_of_ms: int) -> Expected:
     """The records of a worker for the history of a partition."""
     driver = ProcessorTestDriver(
-        DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, partition=partition, now_ms=NOW_MS
+        DeltaMerge,
+        settings.topic,
+        name=settings.name,
+        topic=settings.topic,
+        partition=partition,
+        now_ms=NOW_MS,
+        behind_ms=0,
     )
     for record in history:
         driver.now_ms = record.timestamp_ms

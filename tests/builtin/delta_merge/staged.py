@@ -22,7 +22,7 @@ _STAGES: dict[Stage, tuple[str, ...]] = {
 
 
 class StagedDriver(ProcessorTestDriver):
-    """One partition without transactions."""
+    """One partition without transactions, whose stream time is that of the clock."""
 
     def __init__(
         self, place: Mapping[str, int] | None = None, queues: Mapping[str, QueueConfig] | None = None, **settings: Any
@@ -30,7 +30,7 @@ class StagedDriver(ProcessorTestDriver):
         """Create the driver; `place` is the number of the partition, and how many there are."""
         self._noted = str(CommitMetadata(Ends(0, 0), ""))
         topic = TopicConfig.model_validate({"source_header": True, **settings})
-        super().__init__(DeltaMerge, topic, name="orders", topic=topic, queues=queues, **(place or {}))
+        super().__init__(DeltaMerge, topic, name="orders", topic=topic, queues=queues, behind_ms=0, **(place or {}))
 
     def commit(self) -> None:
         """Every stage, then the input position with the place in SOW that it stands for."""

@@ -14,9 +14,9 @@ DELETE = {"command": "sow_delete"}
 
 
 def merging(**settings) -> ProcessorTestDriver:
-    """A driver of a topic with such settings."""
+    """A driver of a topic with such settings, whose stream time is that of the clock."""
     topic = TopicConfig(**settings)
-    return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, behind_ms=0)
 
 
 @pytest.fixture

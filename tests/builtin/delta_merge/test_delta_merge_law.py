@@ -182,7 +182,7 @@ def removed(record, path):
 def test_sow_delta_and_input_tell_the_same_world(steps, expiration_s):
     """After every commit: SOW, replayed deltas, the fold of the input and the state agree; every input has one end."""
     topic = TopicConfig(expiration=expiration_s)
-    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, behind_ms=0)
     life = Life(driver)
     for step in [*steps, "commit", "commit", "crash"]:
         life.take(step)

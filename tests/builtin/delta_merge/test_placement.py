@@ -26,9 +26,10 @@ FOREIGN = next(f"{n}" for n in range(100) if partition_for(b"%d" % n, PARTITIONS
 
 
 def partition(number: int = HERE, **settings) -> ProcessorTestDriver:
-    """A driver of one partition of four."""
+    """A driver of one partition of four, whose stream time is that of the clock."""
     topic = TopicConfig.model_validate({"partitions": PARTITIONS, **settings})
-    return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, partition=number, partitions=PARTITIONS)
+    place = {"partition": number, "partitions": PARTITIONS}
+    return ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, behind_ms=0, **place)
 
 
 @pytest.fixture(params=["compiled", "in parts"])

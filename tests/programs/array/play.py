@@ -51,7 +51,7 @@ class _Play:
         self.driver = (
             StagedDriver(place, queues, **settings)
             if row["guarantee"] == "at_least_once"
-            else ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, queues=queues, **place)
+            else ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, queues=queues, behind_ms=0, **place)
         )
         self.driver.now_ms = START_MS
         self.pending: list[Input] = []

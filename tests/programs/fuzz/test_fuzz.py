@@ -93,7 +93,7 @@ SEED = 7
 def topics() -> tuple[Topics, Counter[str]]:
     """The records of every topic after some thousand commands, and the counts of the processor."""
     topic = TopicConfig(source_header=True, dlq_max_ratio=1)
-    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic)
+    driver = ProcessorTestDriver(DeltaMerge, topic, name="orders", topic=topic, behind_ms=0)
     for number, (key, value, headers) in enumerate(commands(SEED, 6_000, keys=50)):
         driver.pipe_input(key, value, headers)
         if number % 100 == 0:
