@@ -52,6 +52,11 @@ def compile_settings(name: str, settings: TopicConfig, codec: Codec | None) -> C
             f"{name}: messages of type {settings.message_type!r} are bytes and have no fields to make a key of; "
             "set key: explicit"
         )
+    if (settings.preprocess or settings.enrich) and not settings.has_fields:
+        raise ConfigurationError(
+            f"{name}: messages of type {settings.message_type!r} are bytes and have no fields to change; take out its "
+            f"{'preprocess' if settings.preprocess else 'enrich'}"
+        )
     policy = MergePolicy(settings.null_policy, settings.merge_depth)
     try:
         type_of = None if codec is None else codec.field_type

@@ -213,8 +213,10 @@ class Messages:
             body = self._codec.decode_command(value, record.headers or [], is_delta=command == "delta_publish")
         else:
             body = self._codec.decode(value)
-        if self._preprocess is None or type(body) is not dict:
+        if self._preprocess is None:
             return Preprocessed(body, command)
+        if type(body) is not dict:
+            raise RecordRejected("not_an_object", f"the message is {kind_of(body)}; a preprocessor changes an object")
         return self._preprocess(body, command)
 
     def body(self, record: Record, request: CommandHeaders) -> Value:

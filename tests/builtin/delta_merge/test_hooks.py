@@ -7,7 +7,11 @@ from decimal import Decimal
 import msgpack
 import pytest
 
-from processor.errors import ConfigurationError
+from processor.builtin.delta_merge.messages import Messages, PreprocessAll
+from processor.codec import load_codec
+from processor.errors import ConfigurationError, RecordRejected
+from processor.record import Record
+from processor.wire.command import CommandReader
 from tests.builtin.installed import install
 from tests.builtin.merging import bodies, merging, rejected
 
@@ -22,6 +26,10 @@ def plugins(tmp_path, monkeypatch):
 def use(name, **settings):
     """A step with settings."""
     return {"use": name, "settings": settings}
+
+
+BYTES = {"message_type": "binary", "key": "explicit"}
+"""Settings of a topic whose messages have no fields."""
 
 
 class TestPreprocess:
@@ -60,6 +68,14 @@ class TestPreprocess:
         driver = merging(preprocess=["fails"])
         driver.pipe_batch([("7", body, {"client": "c", "sequence": "1"}) for body in ({"id": 7}, {"bad": 1})])
         assert rejected(driver) == []
+
+    def test_a_message_without_fields_is_rejected(self):
+        """A preprocessor that cannot see a message must not let it pass: it may be there to take a secret out."""
+        codec = load_codec("binary")
+        messages = Messages(codec, PreprocessAll([]))
+        request = CommandReader("publish", codec.header_names).plain
+        with pytest.raises(RecordRejected, match=r"not_an_object: the message is .*; a preprocessor changes an object"):
+            messages.read(Record(b"7", b"secret", None, 0, 0), request)
 
 
 class TestEnrich:
@@ -159,6 +175,8 @@ class TestFailures:
     ({"preprocess": [use("tag", word="x")]}, r"orders: preprocessor 'tag' does not take its settings: .*'word'"),
     ({"preprocess": ["fussy"]}, r"orders: preprocessor 'fussy' does not take its settings: no such table"),
     ({"preprocess": ["gone"]}, r"orders: preprocessor 'gone': tests\.builtin\.installed:not_there cannot be loaded: "),
+    ({"preprocess": ["upper_id"], **BYTES}, r"orders: .* have no fields to change; take out its preprocess"),
+    ({"enrich": ["rename"], **BYTES}, r"orders: messages of type 'binary' .* take out its enrich"),
     ({"preprocess": ["no_function"]}, r"orders: preprocessor 'no_function' \(.*\) made no function of its settings"),
 ])  # fmt: skip
 def test_a_hook_that_cannot_be_made_stops_the_start(settings, message):
