@@ -134,7 +134,8 @@ class Processor(ABC):
     is_repeatable: ClassVar[bool] = False
     """True if it may run at least once, where the settings ask for that: it makes the same of the same records on the
     same states, whenever it receives them, writes the `source` of each SOW record, and skips the records in
-    `Context.applied`. All others run exactly once in any case."""
+    `Context.applied`. `RecordProcessor.put` does both in `process_record`; a processor that puts in `flush` or
+    `punctuate` is not repeatable. All others run exactly once in any case."""
 
     @classmethod  # noqa: B027
     def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from processor.errors import unknown_name
 from processor.record import Record
 from processor.store.layered_state import LayeredState
-from processor.wire.record_headers import stored_from, version_of
+from processor.wire.record_headers import source_offset, stored_from, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -76,17 +76,19 @@ class WatchedState(LayeredState):
 class StateCheck:
     """The states as a restore would make them of the committed SOW records, to be compared with the processor's."""
 
-    def __init__(self, processor: str, partition: int | None) -> None:
+    def __init__(self, processor: str, partition: int | None, *, is_repeatable: bool = False) -> None:
         """Begin without a record.
 
         Args:
             processor: its name in messages.
             partition: the partition, where each key should be that of an input record; None: any key may be written.
+            is_repeatable: whether each record should have a `source`.
         """
         self.input_keys: set[bytes] = set()
         """The keys of the input records until now."""
         self._processor = processor
         self._partition = partition
+        self._is_repeatable = is_repeatable
         self._restored: dict[bytes, Stored] = {}
         self._has_put = False
 
@@ -94,8 +96,8 @@ class StateCheck:
         """Compare the state with the SOW records of the transaction that is about to be committed.
 
         Raises:
-            AssertionError: a SOW record has no version, or a key that other partitions would write, too, or the state
-                of a key is not its SOW record.
+            AssertionError: a SOW record has no version, no source although the processor is repeatable, or a key that
+                other partitions would write, too; or the state of a key is not its SOW record.
         """
         changed = dict(state.changed_keys)
         self._has_put = self._has_put or bool(changed)
@@ -103,6 +105,7 @@ class StateCheck:
         for record in sow:
             assert record.key is not None, f"{self._processor}: a SOW record has no key"
             self._check_version(record)
+            self._check_source(record)
             self._check_key(record)
             restored[record.key] = stored_from(record)
         # A processor that never writes state uses SOW as an output like another.
@@ -128,6 +131,15 @@ class StateCheck:
                 f"{self._processor}: the SOW record of key {record.key!r:.100} has no header `version` with a decimal "
                 f"number, but {record.headers!r:.200}: a crash would restore it as another version, and a conflated "
                 "topic would reject it; self.put(key, record) writes it"
+            )
+
+    def _check_source(self, record: Record) -> None:
+        if self._is_repeatable and source_offset(record.headers) is None:
+            raise AssertionError(
+                f"{self._processor}: the SOW record of key {record.key!r:.100} has no header `source`, and the "
+                "processor is repeatable: after a crash of a worker without transactions the change would be made "
+                "twice. self.put writes it in `process_record`; one that puts in `flush` or `punctuate` is not "
+                "repeatable"
             )
 
     def _check_key(self, record: Record) -> None:

@@ -122,8 +122,13 @@ class ProcessorTestDriver:
         self._behind_ms = behind_ms
         self._partition, self._partitions = partition, partitions
         input_role = processor_type.input.role
-        may_write_any = is_ours(processor_type) or input_role not in {"publish", "sow"} or topic.partitions == 1
-        checked = StateCheck(f"{processor_type.__name__} ({name})", None if may_write_any else partition)
+        is_trusted = is_ours(processor_type)
+        may_write_any = is_trusted or input_role not in {"publish", "sow"} or topic.partitions == 1
+        checked = StateCheck(
+            f"{processor_type.__name__} ({name})",
+            None if may_write_any else partition,
+            is_repeatable=processor_type.is_repeatable and not is_trusted,
+        )
         self._check = checked if checks_state else None
         self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
@@ -193,8 +198,8 @@ class ProcessorTestDriver:
         """Commit the outputs and the input position; the state follows.
 
         Raises:
-            AssertionError: a crash would change the state, as its SOW records are missing or different; or their keys
-                would be written in other partitions, too.
+            AssertionError: a crash would change the state, as its SOW records are missing or different, or without a
+                `source` in a processor that is repeatable; or their keys would be written in other partitions, too.
         """
         task = self._task
         task.flush()

@@ -306,6 +306,34 @@ def test_a_repeatable_processor_names_the_source_of_each_record():
     assert driver.state.get_many([b"b"])[b"b"].source_offset == 1
 
 
+class RepeatableFlush(Repeatable):
+    """The same with one result for each key and commit."""
+
+    def setup(self, settings):
+        """Begin with nothing."""
+        self.sums = {}
+
+    def process_record(self, record):
+        """Keep one number."""
+        number = self.context.codec.decode(record.value)["n"]
+        self.sums[record.key] = self.sums.get(record.key, 0) + number
+
+    def flush(self):
+        """Put the sums."""
+        for key, number in self.sums.items():
+            self.put(key, {"sum": (self.get(key) or {"sum": 0})["sum"] + number})
+        self.sums = {}
+
+
+def test_a_repeatable_processor_that_puts_without_a_record_fails_at_the_commit():
+    """Such a record names no source, so that a redelivered record would be added again."""
+    driver = driver_of(RepeatableFlush)
+    driver.pipe_input("a", {"n": 1})
+    sentence = r"RepeatableFlush \(copies\): the SOW record of key b'a' has no header `source`, and .* is repeatable"
+    with pytest.raises(AssertionError, match=sentence):
+        driver.commit()
+
+
 def test_a_change_that_sow_has_already_is_not_made_again():
     """Redelivered records of a key are skipped up to the last one that SOW has of it."""
     driver = driver_of(Repeatable)
