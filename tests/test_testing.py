@@ -5,6 +5,7 @@ import pytest
 from processor.api import Input, Output, Processor, RecordProcessor
 from processor.builtin.conflate import Conflate
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
+from processor.codec import load_codec
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.kafka.partitioner import partition_for
@@ -260,6 +261,25 @@ def test_the_next_processor_has_the_note_of_the_last_commit(counter, calamity):
     getattr(counter, calamity)()
     counter.commit()
     assert counter.noted == "7"
+
+
+def test_settings_that_the_plug_in_refuses_are_refused():
+    """The driver calls `check` before anything begins, as a worker does, with the message type of the input."""
+
+    class Fussy(Count):
+        """Refuses every message type."""
+
+        @classmethod
+        def check(cls, name, settings, codec):
+            """Refuse it."""
+            raise ConfigurationError(f"{name}: no {type(codec).__name__}")
+
+        def setup(self, settings):
+            """Begin never."""
+            raise AssertionError("it has begun")
+
+    with pytest.raises(ConfigurationError, match="copies: no BinaryCodec"):
+        ProcessorTestDriver(Fussy, {}, name="copies", underlying="orders", input_codec=load_codec("binary"))
 
 
 def test_a_timing_counts_when_it_is_committed(counter):

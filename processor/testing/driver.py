@@ -16,7 +16,7 @@ from processor.errors import OutputTooLarge, ProcessorFailed
 from processor.hosting.context import Timing
 from processor.hosting.forwarded import is_ours
 from processor.hosting.output_limits import OutputLimits
-from processor.hosting.pipeline import Outlet, Pipeline
+from processor.hosting.pipeline import Outlet, Pipeline, check_settings
 from processor.hosting.plugins import check_declaration
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
@@ -133,6 +133,7 @@ class ProcessorTestDriver:
         self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
         self._input_codec = input_codec or self._codec
+        check_settings([self._pipeline], lambda _: self._input_codec)
         self._logs = OutputLogs({role: OutputLog() for role in self._pipeline.roles})
         for role, outlet in self._pipeline.outlets.items():
             self._logs |= {f"{role}@{number}": OutputLog() for number in range(outlet.partitions)}
@@ -196,6 +197,9 @@ class ProcessorTestDriver:
 
     def commit(self) -> None:
         """Commit the outputs and the input position; the state follows.
+
+        A note that changed alone is committed here, as with the work of another partition of its worker's thread; where
+        there is none, a worker makes no commit for it.
 
         Raises:
             AssertionError: a crash would change the state, as its SOW records are missing or different, or without a
