@@ -3,7 +3,8 @@
 They are declared, hosted and tested like anybody's, with these exceptions:
 
 - a `BuiltinContext`, with members for one user each: they may change with it, without notice;
-- their outputs and states are not checked for wrong types (`hosting/forwarded.py`), as mypy has checked them;
+- their outputs and states are not checked for wrong types (`hosting/forwarded.py`), as mypy has checked them, nor their
+  keys and sources by the test driver (`testing/commit_check.py`);
 - they import, besides this package, the pure ones: wire formats, merge rules, filters, codecs and settings.
 """
 

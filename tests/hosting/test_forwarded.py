@@ -12,6 +12,7 @@ import pytest
 from processor.api import Input, Output, RecordProcessor, Stored
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.cli.dlq import as_json
+from processor.config import TopicConfig
 from processor.errors import PartitionHeld
 from processor.hosting.forwarded import is_ours
 from processor.hosting.output_limits import KEPT_BYTES_MAX, dead_letter, size_of
@@ -167,6 +168,20 @@ def test_built_in_processors_are_not_checked_and_subclasses_of_them_are():
     assert is_ours(DeltaMerge)
     assert not is_ours(Mine)
     assert not is_ours(Handing)
+
+
+@pytest.mark.parametrize(("settings", "key"), [({"key_format": "json"}, '{"id":7}'), ({}, None)], ids=str)
+def test_the_driver_takes_the_keys_and_headers_of_a_subclass_of_a_built_in_processor(settings, key):
+    """The merge makes keys of JSON keys and of records without a key, and names no source in a transaction."""
+
+    class Mine(DeltaMerge):
+        """Another's."""
+
+    driver = ProcessorTestDriver(Mine, TopicConfig.model_validate(settings), name="orders")
+    driver.pipe_input(key, {"id": 7})
+    for _ in range(2):
+        driver.commit()
+    assert [record.key for record in driver.read_output("sow")] == [b"7"]
 
 
 MIB = 1024 * 1024
