@@ -6,9 +6,12 @@ import textwrap
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import Message as KafkaMessage
 
 from processor.client.feeds.engine_feed import EngineFeed, OpenedTopic
 from processor.client.feeds.growing_view import GrowingView
@@ -16,6 +19,7 @@ from processor.client.feeds.snapshot_boundary import FetchedBatches, SnapshotBou
 from processor.client.subscribe.subscription import Subscription
 from processor.codec.json import JsonCodec
 from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
+from processor.kafka.clients.log_reader import Position, ReadResult, read_range
 from processor.merge import KeyFields
 from processor.record import Record
 from processor.subscriptions import Message, SubscriptionSpec, Topic, parse_options
@@ -87,6 +91,49 @@ def test_records_without_messages_share_a_turn():
     assert [message.data["n"] for message in feed.fetch(0)] == [7]
     assert [message.data["n"] for message in feed.fetch(0)] == [8]
     assert feed.fetch(0) == []
+
+
+class OneRecord:
+    """A fake reader of a partition with one record and then markers: some reads find nothing before its end."""
+
+    def __init__(self) -> None:
+        record = KafkaMessage(topic="t", partition=0, offset=0, key=b"1", value=b"{}")
+        nothing, end = ReadResult([], []), ReadResult([], [Position("t", 0, 7)])
+        self._reads = deque([ReadResult([record], []), *[nothing] * 3, end])
+
+    def add(self, positions: Iterable[Position]) -> None:
+        """Begin."""
+        list(positions)
+
+    def remove(self, _topic: str, _partition: int) -> None:
+        """Do nothing."""
+
+    def bounds(self, *_: object) -> tuple[int, int]:
+        """The partition has seven offsets."""
+        return 0, 7
+
+    def read(self, _records_max: int, _timeout_s: float) -> ReadResult:
+        """The next read."""
+        return self._reads.popleft() if self._reads else ReadResult([], [])
+
+
+@pytest.mark.parametrize("way", ["between", "read_range"])
+def test_the_time_of_the_caller_is_no_stall(monkeypatch: pytest.MonkeyPatch, way: str):
+    """A caller who is busy for a minute between two batches does not end a read that goes on."""
+    clock_s = [0.0]
+    for module in ("client.feeds.snapshot_boundary", "kafka.clients.log_reader"):
+        monkeypatch.setattr(f"processor.{module}.time", SimpleNamespace(monotonic=lambda: clock_s[0]))
+    reader: Any = OneRecord()
+    if way == "read_range":
+        batches: Iterator[tuple[int, list[Any]]] = read_range(reader, "t", {0: 0}, {0: 7}, stall_timeout_s=60)
+    else:
+        boundary = SnapshotBoundary.__new__(SnapshotBoundary)
+        boundary.topic, boundary._reader, boundary._lasts = "t", reader, {}
+        boundary._make, boundary._has_marks = lambda _: [Record(b"1", b"{}", [], 0, 0)], False
+        batches = boundary.between({}, {0: 7})
+    assert next(batches)[0] == 0
+    clock_s[0] += 61
+    assert list(batches) == []
 
 
 def test_a_turn_ends_though_there_is_always_more(monkeypatch: pytest.MonkeyPatch):

@@ -15,7 +15,7 @@ from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.questions import Question
-from processor.kafka.clients.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, Position, ReadResult
+from processor.kafka.clients.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, Position, ReadResult, StallTimer
 from processor.kafka.message import Message, by_partition, records
 from processor.record import Headers, Record
 from processor.topics.family import DAY_MS
@@ -170,14 +170,13 @@ class SnapshotBoundary:
         self._reader.add(
             Position(self.topic, partition, max(begins.get(partition, 0), self.oldest(partition))) for partition in todo
         )
-        moved_s = time.monotonic()
+        stall = StallTimer(_STALL_TIMEOUT_S)
         while todo:
+            began_s = time.monotonic()
             read = self._read(_WAIT_S)
-            if read.messages:
-                moved_s = time.monotonic()
-            elif time.monotonic() - moved_s > _STALL_TIMEOUT_S:
+            if stall.is_over(began_s, has_moved=bool(read.messages or read.ends)):
                 raise Stop(self._stalled(todo))
-            elif breathes:
+            if breathes and not read.messages:
                 yield next(iter(todo)), []
             # A partition may end in markers and aborted records only, which make no messages.
             reached = {position.partition: position.offset for position in read.ends}

@@ -286,6 +286,24 @@ def patiently(ask: Callable[[], Answer], question: str, patience_s: float = 30.0
         time.sleep(_RETRY_S)  # It may have been refused at once.
 
 
+class StallTimer:
+    """The time for which reads have made no progress, without the time of the caller between them."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._waited_s = 0.0
+
+    def is_over(self, began_s: float, *, has_moved: bool) -> bool:
+        """Count one read; returns whether reads have brought nothing for longer than the limit.
+
+        Args:
+            began_s: the monotonic time at which it began.
+            has_moved: whether it has brought a record or the end of a partition.
+        """
+        self._waited_s = 0.0 if has_moved else self._waited_s + time.monotonic() - began_s
+        return self._waited_s > self._limit_s
+
+
 def read_range(
     reader: LogReader, topic: str, begins: Mapping[int, int], ends: Mapping[int, int], *, stall_timeout_s: float
 ) -> Iterator[tuple[int, list[Message]]]:
@@ -296,15 +314,16 @@ def read_range(
         topic: the Kafka topic.
         begins: the first offset of each partition.
         ends: the offset after the last one of each partition, open transactions included.
-        stall_timeout_s: longest time without a record.
+        stall_timeout_s: longest time of reads without a record or the end of a partition.
 
     Raises:
         Stop: a partition cannot be read, or there was no progress for too long.
     """
     todo = {partition: end for partition, end in ends.items() if end > begins[partition]}
     reader.add(Position(topic, partition, begins[partition]) for partition in todo)
-    moved_s = time.monotonic()
+    stall = StallTimer(stall_timeout_s)
     while todo:
+        began_s = time.monotonic()
         # Reading many at once would wait until there are as many.
         messages: list[Message] = []
         reached: dict[int, int] = {}
@@ -312,9 +331,7 @@ def read_range(
             messages += read.messages
             # The end of a partition may consist of markers and aborted records only, for which no message arrives.
             reached |= {position.partition: position.offset for position in read.ends}
-        if messages:
-            moved_s = time.monotonic()
-        elif time.monotonic() - moved_s > stall_timeout_s:
+        if stall.is_over(began_s, has_moved=bool(messages or reached)):
             raise Stop(_stalled(topic, todo, stall_timeout_s))
         for partition, batch in by_partition(messages).items():
             last = batch[-1].offset() or 0
