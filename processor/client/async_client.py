@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 from processor.client.blocking_calls import BlockingCalls
 from processor.client.publish.outbox import DeleteArguments, PublishArguments
 from processor.client.subscribe.arguments import StreamArguments, naming
-from processor.client.subscribe.subscribe_calls import SubscribeCalls
+from processor.client.subscribe.subscribe_calls import SnapshotRecords, SubscribeCalls
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -104,10 +104,11 @@ class AsyncClient(Generic[_ClientT]):
         self, topic: str, filter: str | None = None, *, order_by: str | None = None, select: str | None = None  # noqa: A002
     ) -> AsyncIterator[Value]:  # fmt: skip
         """The records of the state of the world now, to be read with `async for`."""
+        records = SnapshotRecords()
         async with await self.sow(topic, filter, order_by=order_by, select=select) as snapshot:
             async for message in snapshot:
-                if message.command == "sow":
-                    yield message.data
+                for record in records.of(message):
+                    yield record
 
     async def publish_many(
         self, topic: str, records: Iterable[Value], *, key: Callable[[Any], Value] | None = None, delta: bool = False,

@@ -13,7 +13,7 @@ import pytest
 from processor.client import AsyncClient, Client
 from processor.client.subscribe.frames import arrow_table, html_table, pandas_frame
 from processor.config import Config
-from processor.errors import BrokerUnavailable, ConfigurationError, SowstreamError
+from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, SowstreamError
 from tests.client.family import Family
 from tests.client.test_publish import published
 
@@ -114,7 +114,7 @@ class TestKeys:
         client.flush(60)
         keys = [record.key for records in published(family).values() for record in records]
         assert keys == [b"7"] * 4
-        with pytest.raises(ConfigurationError, match=r"\[1, 2\] is no key of"):
+        with pytest.raises(RecordRejected, match=r"missing_key: \[1, 2\] is no key of"):
             client.publish(family.name, {"id": 7}, key=[1, 2])
 
     @pytest.mark.parametrize("key", [None, {"other": 1}, [1, 2], {"id": {}}])

@@ -253,6 +253,13 @@ def test_messages_without_a_key_or_encoding_are_rejected(data: object, reason: s
     assert caught.value.reason == reason
 
 
+@pytest.mark.parametrize(("data", "key"), [({"id": 1}, "\udcff"), ({"id": "\udcff"}, None)])
+def test_a_key_that_is_not_utf8_is_rejected(data: Value, key: str | None):
+    """A key with half a surrogate pair rejects its own record, whether the caller has it or the message."""
+    with pytest.raises(RecordRejected, match="undecodable: the key is not UTF-8 text"):
+        outbox().record("publish", data, key, None)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, Decimal("NaN"), [{"deep": -math.inf}]], ids=repr)
 @pytest.mark.parametrize("command", ["publish", "delta_publish"])
 def test_a_value_that_json_lacks_is_rejected_before_anything_is_sent(command: Command, value: Value):

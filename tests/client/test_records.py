@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import uuid
+from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -15,10 +16,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from processor.client import AsyncClient, Client, ClientConnection, TopicInfo
+from processor.client import AsyncClient, Client, ClientConnection, Message, Subscription, TopicInfo, View, ViewChange
 from processor.client.publish.outbox import plain_value
 from processor.client.publish.publish_many import PART_MAX, ManyRecords
-from processor.errors import PublishRejected, RecordRejected, SowstreamError
+from processor.client.subscribe.typed_view import RecordType, TypedView
+from processor.errors import PublishRejected, RecordRejected, SowstreamError, Stop
 from tests.client.family import Family
 from tests.client.test_publish import published
 
@@ -177,6 +179,92 @@ def test_acks_decide_which_records_were_refused() -> None:
         ManyRecords(send, lambda: None, None, None).publish(range(5))
     [note] = caught.value.__notes__
     assert note.startswith("record 1 of publish_many, counted from 0; 2 of its part of 10,000 records were refused")
+
+
+def test_a_record_whose_key_is_no_key_is_refused_by_itself() -> None:
+    """A value that is no key of the topic refuses its own record, and the other records are read on."""
+    topics = {"prices": {"key": ["/pair"]}, "explicit": {"key": "explicit"}}
+    refused: list[tuple[int, str]] = []
+
+    def refuse(number: int, _: object, error: SowstreamError) -> None:
+        refused.append((number, str(error)))
+
+    with Client("test", {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "topics": topics}) as client:
+        for topic, keys in (("prices", [["a", "b"], {}]), ("explicit", [1.5])):
+            rows = [{"key": key} for key in keys]
+            assert client.publish_many(topic, rows, key=lambda row: row["key"], on_reject=refuse) == 0
+    assert [number for number, _ in refused] == [0, 1, 0]
+    assert all(text.startswith("missing_key: ") and "is no key of" in text for _, text in refused)
+
+
+class Source:
+    """A source of one subscription's messages and errors, one for each turn."""
+
+    is_live, is_over, healed, unchecked = True, False, 0, 0
+
+    def __init__(self, *turns: list[Message] | BaseException) -> None:
+        self._turns = deque(turns)
+
+    def fetch(self, _wait_s: float) -> list[Message]:
+        """The next turn."""
+        turn = self._turns.popleft() if self._turns else []
+        if isinstance(turn, BaseException):
+            raise turn
+        return turn
+
+    def close(self, *, delivered: bool) -> None:
+        """Nothing is kept."""
+
+
+def subscription(*turns: list[Message] | BaseException) -> Subscription:
+    """A subscription with these messages and errors."""
+    source: Any = Source(*turns)
+    return Subscription(source, pytest.fail, timeout_s=0, on_message=None, on_close=lambda _: None)
+
+
+def sow(key: str, command: Any = "sow", **data: object) -> Message:
+    """A message with a full record."""
+    return Message(command, "orders", sow_key=key, data={"id": key, **data})
+
+
+BEGIN, END = Message("group_begin", "orders"), Message("group_end", "orders")
+
+
+def test_records_come_once_though_a_snapshot_begins_again() -> None:
+    """Records that came before a gateway was lost do not come again, in an event loop neither."""
+    again = [BEGIN, sow("1"), BEGIN, sow("1"), sow("2"), END]
+
+    class OneSnapshot(Client):
+        def sow(self, *_: object, **__: object) -> Subscription:
+            return subscription(again)
+
+    client = OneSnapshot("test", {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "topics": {"orders": {}}})
+
+    async def records() -> list[Any]:
+        return [record async for record in AsyncClient(client).records("orders")]
+
+    assert list(client.records("orders")) == asyncio.run(records()) == [{"id": "1"}, {"id": "2"}]
+
+
+@pytest.mark.parametrize("error", [Stop("the topic has moved"), SystemExit()], ids=repr)
+def test_an_error_waits_for_the_changes_before_it(error: BaseException) -> None:
+    """`refresh` returns the changes that it has read, and the next call raises the error behind them, once."""
+    view = View(subscription([BEGIN, END], [sow("1", "publish")], error))
+    assert view.refresh() == [ViewChange("1", {"id": "1"}, ("/id",))]
+    with pytest.raises(type(error)):
+        view.refresh()
+    assert view.refresh() == []
+
+
+def test_a_record_that_does_not_fit_costs_no_other_change() -> None:
+    """The changes before it come first, then its error, then those behind it."""
+    messages = [sow("1", "publish", qty=1), sow("2", "publish"), sow("3", "publish", qty=3)]
+    view = TypedView(View(subscription([BEGIN, END], messages)), RecordType("orders", Order))
+    assert [change.record for change in view.refresh()] == [Order(1, 1)]
+    with pytest.raises(SowstreamError, match="record '2' of 'orders' is no Order"):
+        view.refresh()
+    assert [change.record for change in view.refresh()] == [Order(3, 3)]
+    assert view.refresh() == []
 
 
 def test_help_shows_each_argument_by_name() -> None:

@@ -340,7 +340,7 @@ class GatewayOpener(SubscriptionOpener[GatewayRequest]):
 
     def get(self, name: str, key: Value, *, min_version: int | None = None) -> Message | None:
         """The current record of a key, or None. Arguments and errors as `Client.get`."""
-        key = self.key_text(name, key)
+        key = self.key_to_read(name, key)
         if min_version is not None:
             record = self._http().record(name, key, min_version)
             return None if record is None else message_of({"command": "sow", **record}, names_subscriptions=False)

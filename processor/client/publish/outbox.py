@@ -13,7 +13,7 @@ from processor.errors import RecordRejected
 from processor.merge import KeyFields
 from processor.wire.ack import Ack
 from processor.wire.forwarding import refuse_reserved
-from processor.wire.publisher_headers import HEADER_ARGUMENTS, encoded, named_headers, text_key_header
+from processor.wire.publisher_headers import HEADER_ARGUMENTS, named_headers, text_key_header
 from processor.wire.record_headers import command_header
 
 if TYPE_CHECKING:
@@ -117,16 +117,16 @@ class Outbox:
             arguments: the values of `HEADER_ARGUMENTS`, by name.
 
         Raises:
-            RecordRejected: there is no key or a reserved one, the message cannot be parsed or written, or an argument
-                is invalid.
-            ConfigurationError: a header that a publisher may not set, or a key or header that is not UTF-8.
+            RecordRejected: there is no key, a reserved one or one that is not UTF-8, the message cannot be parsed or
+                written, or an argument is invalid.
+            ConfigurationError: a header that a publisher may not set, or one that is not UTF-8.
         """
         all_headers: Headers = [*self._marks, *named_headers(headers or {})]
         if arguments:
             for name, argument in HEADER_ARGUMENTS.items():
                 if name in arguments:
                     all_headers.append(argument.write(arguments[name]))
-        raw = self._computed_key(command, data, all_headers) if key is None else encoded(key, "key")
+        raw = self._encoded_key(self._key(command, data, all_headers) if key is None else key)
         refuse_reserved(raw)
         message: bytes | None = None
         if command != "sow_delete":
@@ -163,10 +163,10 @@ class Outbox:
     def _decode(self, command: Command, data: bytes, headers: Headers) -> Value:
         return self._codec.decode_command(data, headers, is_delta=command == "delta_publish")
 
-    def _computed_key(self, command: Command, data: Value, headers: Headers) -> bytes:
-        """The bytes of the key that the message has."""
+    def _encoded_key(self, key: str) -> bytes:
+        """The bytes of a key, of the message or of the caller."""
         try:
-            return self._key(command, data, headers).encode()
+            return key.encode()
         except UnicodeEncodeError as error:
             raise RecordRejected(self._unwritable, f"the key is not UTF-8 text: {error.object!r:.100}") from None
 

@@ -152,7 +152,7 @@ def key_text(topic: str, key: Value, fields: KeyFields, *, is_of_groups: bool = 
         is_of_groups: whether its keys are those of groups; then a text may spell a key in another way.
 
     Raises:
-        ConfigurationError: it is no key of the topic.
+        RecordRejected: `missing_key`: it is no key of the topic.
     """
     if isinstance(key, str):
         return spelled_group_key(key, len(fields.pointers)) if is_of_groups else key
@@ -164,9 +164,10 @@ def key_text(topic: str, key: Value, fields: KeyFields, *, is_of_groups: bool = 
         if fields.pointers:
             text = fields.text(key) if isinstance(key, dict) else fields.text_of_values(key)
     except RecordRejected as error:
-        raise ConfigurationError(f"{key!r:.100} is no key of {topic!r}: {error.detail}") from None
+        raise RecordRejected("missing_key", f"{key!r:.100} is no key of {topic!r}: {error.detail}") from None
     if text is None:
-        raise ConfigurationError(f"{key!r:.100} is no key of {topic!r}, whose key is {named}; give its text or values")
+        detail = f"{key!r:.100} is no key of {topic!r}, whose key is {named}; give its text or values"
+        raise RecordRejected("missing_key", detail)
     return text
 
 

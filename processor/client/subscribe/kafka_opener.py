@@ -142,7 +142,7 @@ class KafkaOpener(SubscriptionOpener[SubscriptionSpec]):
         if isinstance(topic, LiteralTopic):
             raise refuse_state(name, "get")
         sow = self._kafka_topic(name, "sow")
-        key_bytes = self.key_text(name, key).encode()
+        key_bytes = self.key_to_read(name, key).encode()
         is_anywhere = self._config.topic(name).foreign_partition == "accept"
         partitions = partitions_of(key_bytes, self._lookup.partitions(sow), is_anywhere=is_anywhere)
         boundary = SnapshotBoundary(

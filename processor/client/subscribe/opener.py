@@ -11,7 +11,7 @@ from processor.client.feeds.many_feeds import ManyFeeds, RequestT
 from processor.client.subscribe.arguments import SubscriptionArguments, naming
 from processor.client.subscribe.stream import Stream
 from processor.client.subscribe.subscription import Subscription
-from processor.errors import SowstreamError
+from processor.errors import ConfigurationError, RecordRejected, SowstreamError
 from processor.kafka.message_reader import close_all
 
 if TYPE_CHECKING:
@@ -108,9 +108,21 @@ class SubscriptionOpener(ABC, Generic[RequestT]):
             key: as `Client.get`.
 
         Raises:
-            ConfigurationError: no such topic, or no key of it.
+            RecordRejected: `missing_key`: it is no key of the topic.
+            ConfigurationError: no such topic.
             BrokerUnavailable: the gateway is to be asked for the key fields, and does not answer.
         """
+
+    def key_to_read(self, name: str, key: Value) -> str:
+        """As `key_text`, for a call that reads a record.
+
+        Raises:
+            ConfigurationError: no such topic, or no key of it.
+        """
+        try:
+            return self.key_text(name, key)
+        except RecordRejected as error:
+            raise ConfigurationError(error.detail) from None
 
     def subscription(
         self,

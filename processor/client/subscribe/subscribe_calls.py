@@ -113,8 +113,7 @@ class SubscribeCalls:
             SowstreamError: a record does not fit the class; besides the errors of every call.
         """
         snapshot = self.sow(topic, filter, order_by=order_by, select=select, top_n=top_n, skip_n=skip_n)
-        read = None if as_ is None else RecordType(topic, as_).read
-        return _records(snapshot, read)
+        return _records(snapshot, SnapshotRecords(None if as_ is None else RecordType(topic, as_).read))
 
     @overload
     def record(self, topic: str, key: Value, *, as_: None = None) -> Value | None: ...
@@ -273,11 +272,22 @@ class SubscribeCalls:
         return view if as_ is None else TypedView(view, RecordType(topic, as_))
 
 
-def _records(snapshot: Subscription, read: Callable[[object, Value], Any] | None) -> Iterator[Any]:
-    """The records of a snapshot, each once: it begins again where a gateway was lost before its end."""
-    seen: set[str | None] = set()
+class SnapshotRecords:
+    """Takes the records out of a snapshot, each once: it begins again where a gateway was lost before its end."""
+
+    def __init__(self, read: Callable[[object, Value], Any] | None = None) -> None:
+        """Begin; `read` makes an object of a key and a record, None: records stay as they are."""
+        self._read = read
+        self._seen: set[str | None] = set()
+
+    def of(self, message: Message) -> Iterator[Any]:
+        """The record of a message, if it has one, and none with its key came before."""
+        if message.command == "sow" and message.sow_key not in self._seen:
+            self._seen.add(message.sow_key)
+            yield message.data if self._read is None else self._read(message.sow_key, message.data)
+
+
+def _records(snapshot: Subscription, records: SnapshotRecords) -> Iterator[Any]:
     with snapshot:
         for message in snapshot:
-            if message.command == "sow" and message.sow_key not in seen:
-                seen.add(message.sow_key)
-                yield message.data if read is None else read(message.sow_key, message.data)
+            yield from records.of(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
@@ -75,6 +76,7 @@ class TypedView(Mapping[str, RecordT]):
         self.view = view
         """The view with the records as they are."""
         self._record_type = record_type
+        self._changes: deque[ViewChange] = deque()  # Read, but not returned yet.
 
     def __getitem__(self, key: Value) -> RecordT:
         """The current record of a key, which is given as for `View`."""
@@ -108,8 +110,24 @@ class TypedView(Mapping[str, RecordT]):
         return map(self._typed, self.view.changes(timeout_s))
 
     def refresh(self, timeout_s: float = 0.0) -> list[TypedChange[RecordT]]:
-        """Apply all messages that have arrived; returns the changes. Arguments and errors as `View.refresh`."""
-        return [self._typed(change) for change in self.view.refresh(timeout_s)]
+        """Apply all messages that have arrived; returns the changes. Arguments and errors as `View.refresh`.
+
+        A record that does not fit the class is an error of its own: the changes before it are returned first, and those
+        after it by the next call.
+        """
+        if not self._changes:
+            self._changes.extend(self.view.refresh(timeout_s))
+        typed: list[TypedChange[RecordT]] = []
+        while self._changes:
+            try:
+                typed.append(self._typed(self._changes[0]))
+            except SowstreamError:
+                if typed:
+                    break
+                self._changes.popleft()
+                raise
+            self._changes.popleft()
+        return typed
 
     def close(self) -> None:
         """End the view."""

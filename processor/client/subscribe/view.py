@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from processor.client.subscribe.frames import Frame, Table, arrow_table, html_table, pandas_frame
 from processor.client.subscribe.subscription import Subscription
-from processor.errors import ConfigurationError, counted
+from processor.errors import RecordRejected, counted
 from processor.merge import apply_delta, diff, strictly_equal
 from processor.record import Value
 from processor.subscriptions import Message
@@ -40,7 +40,7 @@ class View(Mapping[str, Value]):
 
         Args:
             subscription: a `sow_and_delta_subscribe` with `oof`, which belongs to the view from then on.
-            spell: returns the SOW key of a value; raises ConfigurationError for a value that is no key. None: keys are
+            spell: returns the SOW key of a value; raises RecordRejected for a value that is no key. None: keys are
                 given as text.
         """
         self._spell = spell
@@ -50,6 +50,7 @@ class View(Mapping[str, Value]):
         self._before: dict[str, Value] | None = None  # While a snapshot arrives: the records before it.
         self._is_broken = False
         self._healed = 0
+        self._failure: BaseException | None = None
         try:
             for message in subscription:
                 for _ in self._apply(message):
@@ -66,7 +67,7 @@ class View(Mapping[str, Value]):
             return self._records[key]
         try:
             text = key if self._spell is None else self._spell(key)
-        except ConfigurationError:
+        except RecordRejected:
             raise KeyError(key) from None
         return self._records[text]
 
@@ -108,6 +109,7 @@ class View(Mapping[str, Value]):
         Raises:
             SowstreamError: reading failed.
         """
+        self._raise_failure()
         while True:
             message = self._subscription.next_within(timeout_s)
             if message is None:
@@ -121,12 +123,23 @@ class View(Mapping[str, Value]):
             timeout_s: the longest wait for the first message.
 
         Raises:
-            SowstreamError: reading failed.
+            SowstreamError: reading failed: in this call, or behind the changes that the last one returned.
         """
+        self._raise_failure()
         changes: list[ViewChange] = []
-        while (message := self._subscription.next_within(0.0 if changes else timeout_s)) is not None:
-            changes += self._apply(message)
+        try:
+            while (message := self._subscription.next_within(0.0 if changes else timeout_s)) is not None:
+                changes += self._apply(message)
+        except BaseException as error:
+            if not changes:
+                raise
+            self._failure = error  # Ctrl-C too: a kept view does not deliver these changes to the next run.
         return changes
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def to_arrow(self, *, key_column: str | None = None) -> Table:
         """The records as a `pyarrow.Table`, a column for each field; `key_column` adds one with the SOW keys.
