@@ -93,11 +93,11 @@ class Family:
         with self.transaction():
             self.write(f"{self.name}.sow", key, value, version=str(version), **headers)
 
-    def ack(self, key: str, client: str, value: bytes) -> None:
+    def ack(self, key: str, client: str, value: bytes, topic: str = "") -> None:
         """Write one ack in a transaction of its own, on the partition of the record's key."""
         with self.transaction():
             partition = partition_for(key.encode(), PARTITIONS)
-            self._producer.produce(f"{self.name}.ack", value, client.encode(), partition)
+            self._producer.produce(f"{topic or self.name}.ack", value, client.encode(), partition)
 
     def delta(self, key: str, value: Any, version: int = 1, **headers: str) -> None:
         """Write one delta record in a transaction of its own."""

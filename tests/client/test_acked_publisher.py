@@ -10,7 +10,7 @@ import pytest
 from processor.client import Client
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.config import Config
-from processor.errors import AcksMissing, ConfigurationError, SowstreamError, Stop
+from processor.errors import AcksMissing, ConfigurationError, PositionLost, SowstreamError, Stop
 from processor.kafka.admin.admin import Admin
 from processor.topics.family import family_specs
 from processor.wire.ack import Ack, ack_types, read_ack
@@ -134,6 +134,35 @@ def test_a_record_that_kafka_rejects_fails_its_future(bootstrap: str, unique: st
     assert small is not None
     assert isinstance(small.exception(0), AcksMissing)
     assert [type(one) for one in delivered] == [type(error), type(None)]
+
+
+@pytest.mark.broker
+def test_a_recreated_ack_topic_fails_its_own_commands_only(family: Family, unique: str):
+    """The command that waits for the lost acks fails, those of another topic go on, and a later one gets its ack."""
+    other, ack_topic = f"{unique}_other", f"{family.name}.ack"
+    family.admin.create(family_specs(other, ("publish", "ack"), partitions=PARTITIONS))
+    settings = {"topics": {**family.config.topics, other: family.config.topics[family.name]}}
+    with impatient(family.config.model_copy(update=settings)) as client:
+        first = client.publish(family.name, {"id": "a"}, ack="persisted", sequence=1)
+        family.ack("a", "test", ack(1))
+        assert first is not None
+        assert first.result(PATIENCE_S).sequence == 1
+        lost = client.publish(family.name, {"id": "a"}, ack="persisted", sequence=2)
+        waiting = client.publish(other, {"id": "a"}, ack="persisted", sequence=1)
+        assert lost is not None
+        assert waiting is not None
+        family.admin.delete([ack_topic])
+        family.admin.create(family_specs(family.name, ("ack",), partitions=PARTITIONS))
+        error = lost.exception(PATIENCE_S)
+        assert isinstance(error, PositionLost), error
+        assert ack_topic in str(error)
+        assert not waiting.done()
+        again = client.publish(family.name, {"id": "a"}, ack="persisted", sequence=3)
+        family.ack("a", "test", ack(3))
+        family.ack("a", "test", ack(1), other)
+        assert again is not None
+        assert again.result(PATIENCE_S).sequence == 3
+        assert waiting.result(PATIENCE_S).sequence == 1
 
 
 @pytest.mark.broker

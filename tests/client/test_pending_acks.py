@@ -203,15 +203,38 @@ def test_an_ack_does_not_cover_an_undelivered_command():
     assert waiting.count == 0
 
 
-def test_failing_fails_all_commands_and_later_ones():
-    """No future stays open when acks cannot be read any more."""
+def test_closing_fails_all_commands_and_later_ones():
+    """No future stays open when the client is closed, and no topic begins again."""
     waiting = pending_acks()
     pending = added(waiting, 1)
-    waiting.fail(Stop("no more"))
+    waiting.close(Stop("no more"))
     assert str(pending.future.exception(0)) == "no more"
+    waiting.begin("orders")
     with pytest.raises(Stop, match="no more"):
         added(waiting, 2)
     waiting.apply_ack(0, ack(1))
+    assert waiting.count == 0
+
+
+def test_a_topic_whose_acks_cannot_be_read_fails_its_own_commands():
+    """Only the commands of that topic fail, and later ones until its acks are read again."""
+    waiting = pending_acks()
+    for topic in ("orders", "positions"):
+        waiting.begin(topic)
+    failing, other = added(waiting, 1), added(waiting, 1, lane=LANE._replace(topic="positions"))
+    waiting.fail("orders", Stop("the topic is gone"))
+    assert str(failing.future.exception(0)) == "the topic is gone"
+    assert (waiting.count, other.future.done(), waiting.waits_for(b"c")) == (1, False, True)
+    assert [waiting.is_read(topic) for topic in ("orders", "positions")] == [False, True]
+    with pytest.raises(Stop, match="the topic is gone"):
+        added(waiting, 2)
+    waiting.apply_ack(0, ack(1)._replace(topic="positions"))
+    assert other.future.result(0).status == "success"
+    assert not waiting.waits_for(b"c")
+    waiting.begin("orders")
+    again = added(waiting, 2)
+    waiting.apply_ack(0, ack(2))
+    assert again.future.result(0).sequence == 2
     assert waiting.count == 0
 
 

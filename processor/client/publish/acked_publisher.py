@@ -20,7 +20,7 @@ from typing import Final
 from processor.client.publish.outbox import PublishOptions
 from processor.client.publish.pending_acks import Lane, PendingAcks, PendingCommand
 from processor.config import Config
-from processor.errors import AcksMissing, ConfigurationError, SowstreamError, Stop
+from processor.errors import AcksMissing, ConfigurationError, PartitionHeld, SowstreamError, Stop
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.clients.log_reader import LogReader, Position
@@ -42,8 +42,9 @@ log = logging.getLogger(__name__)
 class AckReader:
     """Reads ack topics on a thread of its own, from a start offset of each partition, until it is closed.
 
-    While Kafka does not answer, it retries, as librdkafka does. A permanent error ends it: then all pending commands
-    fail with that error.
+    While Kafka does not answer, it retries, as librdkafka does. The pending commands of a topic fail if its acks cannot
+    be read on, as after the topic was recreated; an error of the connection fails those of all topics. The next command
+    of a topic starts to read its acks again.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class AckReader:
         self._group = group
         self._serve = serve
         self._asked: list[Position] = []
+        self._assigned: list[Position] = []
         self._topics: dict[str, str] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -73,7 +75,7 @@ class AckReader:
         return threading.current_thread() is self._thread
 
     def watch(self, topic: str, positions: list[Position]) -> None:
-        """Read the acks of one more topic.
+        """Read the acks of one more topic, or again those of one that failed.
 
         Args:
             topic: the SOW topic.
@@ -81,6 +83,7 @@ class AckReader:
         """
         with self._lock:
             self._topics[positions[0].topic] = topic
+            self._pending_acks.begin(topic)
             self._asked += positions
             if self._thread is None:
                 # A forgotten client does not keep the program from ending.
@@ -92,26 +95,36 @@ class AckReader:
         self._closing.set()
         if self._thread is not None and not self.is_this_thread:
             self._thread.join(_CLOSE_TIMEOUT_S)
-        self._pending_acks.fail(AcksMissing("the client was closed before the ack came; the record itself is in Kafka"))
+        closed = AcksMissing("the client was closed before the ack came; the record itself is in Kafka")
+        self._pending_acks.close(closed)
 
     def _run(self) -> None:
-        try:
-            reader = LogReader(self._kafka, group=self._group)
+        while not self._closing.is_set():
+            if not self._asked:  # After an error: until a command asks again.
+                self._closing.wait(_WAIT_S)
+                continue
             try:
-                while not self._closing.is_set():
-                    self._turn(reader)
-            finally:
-                reader.close()
-        except SowstreamError as error:
-            self._pending_acks.fail(error)
-        except Exception as error:
-            log.exception("the thread that reads acks ends")
-            self._pending_acks.fail(Stop(f"acks cannot be read any more: {error!r}"))
+                self._read()
+            except SowstreamError as error:
+                self._fail_all(error)
+            except Exception as error:
+                log.exception("the thread that reads acks begins again")
+                self._fail_all(Stop(f"acks could not be read: {error!r}"))
+
+    def _read(self) -> None:
+        """Read acks until the end, or an error of all topics."""
+        reader = LogReader(self._kafka, group=self._group, collects_trouble=True)
+        try:
+            while not self._closing.is_set():
+                self._turn(reader)
+        finally:
+            reader.close()
 
     def _turn(self, reader: LogReader) -> None:
         with self._lock:
             asked, self._asked = self._asked, []
         if asked:
+            self._assigned += asked
             reader.add(asked)
         # A read of many messages would wait until there are as many.
         messages = reader.read(1, _WAIT_S).messages + reader.read(_READ_MAX, 0).messages
@@ -122,6 +135,28 @@ class AckReader:
         for message in messages:
             if self._pending_acks.waits_for(message.key()):  # Acks of other clients are skipped without parsing.
                 self._take(message)
+        for (kafka_topic, _), trouble in reader.take_troubled().items():
+            self._fail(reader, kafka_topic, trouble)
+
+    def _fail(self, reader: LogReader, kafka_topic: str, trouble: PartitionHeld | Stop) -> None:
+        """Stop reading a topic, and fail its commands."""
+        positions = [position for position in self._assigned if position.topic == kafka_topic]
+        if not positions:
+            return  # Another partition of it had trouble, too.
+        self._assigned = [position for position in self._assigned if position.topic != kafka_topic]
+        for position in positions:
+            reader.remove(kafka_topic, position.partition)
+        log.warning("acks of %s are not read until the next command asks for one: %s", kafka_topic, trouble)
+        error = trouble if isinstance(trouble, Stop) else Stop(str(trouble))
+        self._pending_acks.fail(self._topics[kafka_topic], error)
+
+    def _fail_all(self, error: SowstreamError) -> None:
+        """Fail the commands of all topics."""
+        with self._lock:
+            positions, self._asked, self._assigned = self._assigned + self._asked, [], []
+        log.warning("acks are not read until the next command asks for one: %s", error)
+        for kafka_topic in {position.topic for position in positions}:
+            self._pending_acks.fail(self._topics[kafka_topic], error)
 
     def _take(self, message: Message) -> None:
         kafka_topic, partition = message.topic() or "", message.partition()
@@ -165,7 +200,6 @@ class AckedPublisher:
             group=f"{config.group_prefix}.client.{name}",
             serve=publisher.serve,
         )
-        self._watched: set[str] = set()
         self._watching = threading.Lock()
         self._sequence = 0
         # Held from the choice of a sequence until the record is queued: otherwise a later number could overtake an
@@ -202,7 +236,7 @@ class AckedPublisher:
             ConfigurationError: the topic has no acks, or the client name or the sequence is invalid.
             RecordRejected: the record is larger than Kafka accepts.
             AcksMissing: too many commands are pending, and none was acknowledged for a minute.
-            Stop: the producer cannot go on, or acks cannot be read.
+            Stop: the producer cannot go on, or the topic's acks cannot be read.
         """
         if options.sequence is not None and not 0 <= options.sequence < 2**63:
             raise ConfigurationError(f"sequence is {options.sequence!r}; it is an integer from 0 to 2**63 - 1")
@@ -284,13 +318,15 @@ class AckedPublisher:
             on_delivery(error)
 
     def _watch(self, topic: str) -> None:
-        """Start to read the topic's acks, before the first command that asks for one is sent."""
-        if topic in self._watched:
+        """Start to read the topic's acks, before the first command that asks for one is sent, and after an error."""
+        if self._pending_acks.is_read(topic):
             return
         with self._watching:
-            if topic in self._watched:
+            if self._pending_acks.is_read(topic):
                 return
             ack_topic = self._kafka_names.topic(topic, "ack")
+            if self._pending_acks.has_begun(topic):
+                self._lookup.forget(ack_topic)
             try:
                 partitions = range(self._lookup.partitions(ack_topic))
             except ConfigurationError as error:
@@ -303,4 +339,3 @@ class AckedPublisher:
             ends = self._admin.end_offsets(ack_topic, partitions)
             positions = [Position(ack_topic, partition, end) for partition, end in ends.items()]
             self._reader.watch(topic, positions)
-            self._watched.add(topic)

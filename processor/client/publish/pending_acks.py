@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -111,7 +111,9 @@ class PendingAcks:
         self._orders = itertools.count(1)
         self._count = 0
         self._moved_s = 0.0
-        self._failed: SowstreamError | None = None
+        # The topics whose acks were read at any time: None, or the error since which they are not.
+        self._failures: dict[str, SowstreamError | None] = {}
+        self._closed: SowstreamError | None = None
         # Its lock guards all of the above; no callback runs under it.
         self._changed = threading.Condition(threading.Lock())
 
@@ -124,15 +126,28 @@ class PendingAcks:
         """Return whether a command of this name waits for acks."""
         return client in self._clients
 
+    def has_begun(self, topic: str) -> bool:
+        """Return whether the acks of a topic were ever read."""
+        return topic in self._failures
+
+    def is_read(self, topic: str) -> bool:
+        """Return whether the acks of a topic are read now."""
+        return self.has_begun(topic) and self._failures[topic] is None
+
+    def begin(self, topic: str) -> None:
+        """Note that the acks of a topic are read from now on, for the first time or again."""
+        with self._changed:
+            self._failures[topic] = None
+
     def add(self, lane: Lane, pending: PendingCommand) -> None:
         """Register a command that is about to be sent.
 
         Raises:
-            SowstreamError: acks cannot be read any more.
+            SowstreamError: the acks of its topic are not read any more.
         """
         with self._changed:
-            if self._failed is not None:
-                raise self._failed
+            if (error := self._closed or self._failures.get(lane.topic)) is not None:
+                raise error
             highest = self._highest.get(lane, -1)
             pending.order, pending.is_late = next(self._orders), pending.sequence < highest
             self._highest.pop(lane, None)
@@ -170,15 +185,32 @@ class PendingAcks:
             outcomes = [(pending, self._record(lane, pending, ack)) for pending in self._covered(lane, ack)]
         self._report(outcomes, ack)
 
-    def fail(self, error: SowstreamError) -> None:
-        """Fail all pending commands, and all that are added later: no ack can arrive any more."""
+    def fail(self, topic: str, error: SowstreamError) -> None:
+        """Fail the pending commands of a topic, and those that are added before its acks are read again."""
         with self._changed:
-            self._failed = error
-            pendings = [pending for lane in self._lanes.values() for pending in _all(lane) if not pending.is_settled]
-            self._lanes.clear()
-            self._clients.clear()
-            for pending in pendings:
-                pending.is_settled = True
+            self._failures[topic] = error
+            pendings = self._removed(lane for lane in self._lanes if lane.topic == topic)
+        self._set_errors(pendings, error)
+
+    def close(self, error: SowstreamError) -> None:
+        """Fail all pending commands, and all that are added later."""
+        with self._changed:
+            self._closed = error
+            pendings = self._removed(self._lanes)
+        self._set_errors(pendings, error)
+
+    def _removed(self, lanes: Iterable[Lane]) -> list[PendingCommand]:
+        """Remove lanes; returns their commands without an outcome, as settled ones."""
+        pendings = []
+        for lane in list(lanes):
+            pendings += [pending for pending in _all(self._lanes[lane]) if not pending.is_settled]
+            self._remove(lane)
+        for pending in pendings:
+            pending.is_settled = True
+        return pendings
+
+    def _set_errors(self, pendings: list[PendingCommand], error: SowstreamError) -> None:
+        """Complete the futures of commands that were removed."""
         for pending in pendings:
             pending.future.set_exception(error)
         self._settled(len(pendings))
@@ -276,12 +308,16 @@ class PendingAcks:
         if not same:
             del commands[pending.sequence]
         if not commands:
-            del self._lanes[lane]
-            name = lane.client.encode()
-            self._clients[name] -= 1
-            if not self._clients[name]:
-                del self._clients[name]
+            self._remove(lane)
         return True
+
+    def _remove(self, lane: Lane) -> None:
+        """Remove a lane."""
+        del self._lanes[lane]
+        name = lane.client.encode()
+        self._clients[name] -= 1
+        if not self._clients[name]:
+            del self._clients[name]
 
     def _report(self, outcomes: list[tuple[PendingCommand, _Outcome]], ack: Ack) -> None:
         for pending, outcome in outcomes:
