@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 
 _DIRECTORY_TIMEOUT_S = 5.0
 _FLUSH_AFTER_ERROR_S = 5.0
+_DELIVER_S = 60.0
+_LOOK_S = 0.005  # How often a client that is closed looks whether other threads have sent their commands.
 
 log = logging.getLogger("sowstream.client")
 
@@ -96,8 +101,10 @@ class Client(BlockingCalls, OfOneProcess):
         self._queues: QueueOpener | None = None
         self._gateway: tuple[str, str | Callable[[], str] | None] | None = None
         self._command_sender: ClientSender | None = None
+        self._senders: list[int] = []  # The threads that are sending a command.
+        self._closer: int | None = None  # The thread that waits for them, and for what they have sent.
         self._lock = threading.Lock()
-        self._is_closed = False
+        self._is_closed = self._is_ended = False
         if gateway is not None:
             if config is not None or bootstrap is not None or view_dir is not None or skip_unreadable:
                 raise ConfigurationError("gateway: its own settings count; leave out the other arguments")
@@ -178,11 +185,8 @@ class Client(BlockingCalls, OfOneProcess):
         if self._queues is not None:
             with contextlib.suppress(Exception):
                 self._queues.close()
-        if self._command_sender is not None:
-            with contextlib.suppress(Stop):
-                self._command_sender.deliver(_FLUSH_AFTER_ERROR_S)
-            self._command_sender.close()
-            self._command_sender = None
+        with contextlib.suppress(Exception):
+            self._end_commands(lambda sender: sender.deliver(_FLUSH_AFTER_ERROR_S), _FLUSH_AFTER_ERROR_S)
 
     def queue(
         self,
@@ -240,8 +244,9 @@ class Client(BlockingCalls, OfOneProcess):
     def close(self) -> None:
         """End all subscriptions, send queued records and wait for acks as `flush` does.
 
-        From then on each call but this one and `flush` raises SowstreamError; views keep the records that they have. In
-        a fork of the client's process it does nothing.
+        From then on each call but this one and `flush` raises SowstreamError; views keep the records that they have.
+        Callbacks of subscriptions and queues may publish until these have ended, and those of acks until all acks have
+        come. In a fork of the client's process it does nothing.
 
         Raises:
             AcksMissing: acks have not arrived; their futures fail with this too.
@@ -258,12 +263,7 @@ class Client(BlockingCalls, OfOneProcess):
                     stack.callback(self._queues.close)
                 self._reader.close()
         finally:
-            if self._command_sender is not None:
-                try:
-                    self.flush()
-                finally:
-                    self._command_sender.close()
-                    self._command_sender = None
+            self._end_commands(lambda sender: sender.flush(None), math.inf)
 
     def under_name(self, name: str) -> PublishCalls:
         """The publishing calls for commands that are numbered under another name, over this client's connections.
@@ -273,14 +273,56 @@ class Client(BlockingCalls, OfOneProcess):
         return _NamedCalls(self, name)
 
     def _key_text(self, topic: str, key: Value) -> str:
-        return self._opener.key_text(topic, key)
+        return self._reader.key_text(topic, key)
+
+    def _admit(self) -> None:
+        thread = get_ident()
+        # No lock, for the cost of each command: `_end_commands` notes itself first, and then looks at the senders.
+        self._senders.append(thread)
+        if self._closer is not None and not self._is_callback(thread):
+            self._senders.remove(thread)
+            self._refuse_closed()
+
+    def _dismiss(self) -> None:
+        self._senders.remove(get_ident())
+
+    def _is_callback(self, thread: int) -> bool:
+        """Return whether a thread is in a callback, of a delivery or of an ack, that may still publish."""
+        if self._is_ended or (sender := self._command_sender) is None:
+            return False
+        return thread == self._closer or self._senders.count(thread) > 1 or sender.is_calling_back
+
+    def _end_commands(self, wait: Callable[[ClientSender], None], timeout_s: float) -> None:
+        """Refuse further commands, wait for those that were sent, and release the connections.
+
+        Args:
+            wait: waits for the commands.
+            timeout_s: the longest wait for threads that are sending one, as they may wait for room.
+        """
+        thread = self._closer = get_ident()
+        until_s = time.monotonic() + timeout_s
+        while any(sender != thread for sender in list(self._senders)) and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)
+        with self._lock:
+            sender = self._command_sender
+        if sender is None:
+            return
+        try:
+            wait(sender)
+            self._is_ended = True
+            sender.deliver(_DELIVER_S)  # Callbacks of acks may have published.
+        finally:
+            self._is_ended = True
+            sender.close()
+            self._command_sender = None
 
     def _sender(self) -> ClientSender:
         self.refuse_inherited()
         sender = self._command_sender
         if sender is None:
             with self._lock:
-                self._refuse_closed()
+                if self._closer is not None:
+                    self._refuse_closed()
                 sender = self._command_sender
                 if sender is None:
                     if self._gateway is not None:
@@ -308,6 +350,12 @@ class _NamedCalls(PublishCalls):
 
     def _key_text(self, topic: str, key: Value) -> str:
         return self._client._key_text(topic, key)  # noqa: SLF001
+
+    def _admit(self) -> None:
+        self._client._admit()  # noqa: SLF001
+
+    def _dismiss(self) -> None:
+        self._client._dismiss()  # noqa: SLF001
 
     def _sender(self) -> ClientSender:
         return self._client._sender().named(self._name)  # noqa: SLF001

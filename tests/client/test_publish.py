@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 
-from processor.client import Client
+from processor.client import Client, Message
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.publish.deleting import CombinedAcks, DeleteRecord, Selection, check, deletes
 from processor.client.publish.outbox import Outbox, PublishOptions
 from processor.codec import load_codec
 from processor.config import Config, TopicConfig
-from processor.errors import BrokerUnavailable, ConfigurationError, PublishRejected, RecordRejected, Stop
+from processor.errors import (
+    BrokerUnavailable,
+    ConfigurationError,
+    PublishRejected,
+    RecordRejected,
+    SowstreamError,
+    Stop,
+)
 from processor.kafka.clients.publisher import Publisher
 from processor.kafka.partitioner import partition_for
 from processor.record import Record
 from processor.wire.ack import Ack
 from tests.client.family import PARTITIONS, Family
+from tests.waiting import PATIENCE_S, until
 
 
 def published(family: Family) -> dict[int, list[Record]]:
@@ -67,6 +79,131 @@ def test_leaving_the_client_sends_what_is_left(family: Family):
     with Client("test", family.config) as client:
         client.publish(family.name, {"id": 1})
     assert sum(len(records) for records in published(family).values()) == 1
+
+
+@pytest.mark.broker
+def test_what_threads_publish_while_the_client_is_closed_is_sent_or_refused(family: Family):
+    """Each record of another thread that was not refused is in Kafka, and they do not keep `close` from ending."""
+    client = Client("test", family.config)
+    accepted: list[int] = []
+
+    def publish(first: int) -> None:
+        with contextlib.suppress(SowstreamError):
+            for number in itertools.count(first, 4):
+                client.publish(family.name, {"id": number})
+                accepted.append(number)
+
+    threads = [threading.Thread(target=publish, args=(first,)) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    until(lambda: len(accepted) > 1_000)
+    client.close()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert sum(len(records) for records in published(family).values()) == len(accepted)
+
+
+@pytest.mark.broker
+def test_a_callback_of_a_subscription_may_publish_while_the_client_is_closed(family: Family):
+    """The client waits for the callback that is running, and for what it publishes."""
+    client, is_called = Client("test", family.config), threading.Event()
+
+    def copy(message: Message) -> None:
+        if message.command == "sow":
+            is_called.set()
+            until(lambda: client._is_closed)
+            client.publish(family.name, {"id": 7})
+
+    family.sow("a", {"id": "a"})
+    client.sow_and_subscribe(family.name, on_message=copy)
+    assert is_called.wait(PATIENCE_S)
+    client.close()
+    assert sum(len(records) for records in published(family).values()) == 1
+
+
+class Sender:
+    """A sender that notes what it has to do, and in which a test can hold a command back."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.is_open = threading.Event()
+        self.is_calling_back = False
+        self.during_flush: Callable[[], object] = lambda: None
+
+    def send(self, *_: object) -> None:
+        """Send when the test allows it."""
+        self.steps.append("send")
+        self.is_open.wait(PATIENCE_S)
+        self.steps.append("sent")
+
+    def flush(self, timeout_s: float | None) -> None:
+        """Wait for what was sent."""
+        self.steps.append("flush")
+        self.during_flush()
+
+    def deliver(self, timeout_s: float) -> None:
+        """Wait until Kafka has what was sent."""
+        self.steps.append("deliver")
+
+    def close(self) -> None:
+        """End it."""
+        self.steps.append("close")
+
+
+def client_of(sender: Sender) -> Client:
+    """A client with this sender."""
+    client = Client("test", {"kafka": {"bootstrap.servers": "127.0.0.1:1"}, "topics": {"orders": {}}})
+    client._command_sender = sender  # type: ignore[assignment]
+    return client
+
+
+def test_closing_waits_for_a_command_that_is_being_sent():
+    """A command that another thread has begun is sent before the last flush; a later one is refused meanwhile."""
+    client = client_of(sender := Sender())
+    sending = threading.Thread(target=client.publish, args=("orders", {"id": 1}))
+    sending.start()
+    until(lambda: sender.steps)
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    until(lambda: client._closer is not None)
+    with pytest.raises(SowstreamError, match="is closed"):
+        client.sow_delete("orders", "1")
+    assert sender.steps == ["send"]
+    sender.is_open.set()
+    for thread in (sending, closing):
+        thread.join(PATIENCE_S)
+    assert sender.steps == ["send", "sent", "flush", "deliver", "close"]
+
+
+def test_callbacks_may_publish_until_all_acks_have_come():
+    """While a client that is closed waits for acks, callbacks may publish, and no other thread."""
+    client = client_of(sender := Sender())
+    sender.is_open.set()
+    outcomes: list[str] = []
+
+    def publish() -> None:
+        try:
+            client.publish("orders", {"id": 1})
+            outcomes.append("sent")
+        except SowstreamError:
+            outcomes.append("refused")
+
+    def on_another_thread() -> None:
+        thread = threading.Thread(target=publish)
+        thread.start()
+        thread.join(PATIENCE_S)
+
+    def during_flush() -> None:
+        on_another_thread()
+        sender.is_calling_back = True
+        on_another_thread()
+        sender.is_calling_back = False
+        publish()  # In a callback of a delivery.
+
+    sender.during_flush = during_flush
+    client.close()
+    publish()
+    assert outcomes == ["refused", "sent", "sent", "refused"]
 
 
 @pytest.mark.broker

@@ -128,6 +128,11 @@ class GatewaySender:
         """Wait until every command was answered; errors as `flush`."""
         self.flush(timeout_s)
 
+    @property
+    def is_calling_back(self) -> bool:
+        """True on the thread that reads the answers."""
+        return threading.current_thread() is self._thread
+
     def close(self) -> None:
         """End the connection; futures that are not done fail."""
         self._stopping.set()

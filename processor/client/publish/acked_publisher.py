@@ -248,7 +248,7 @@ class AckedPublisher:
         partitions = self._lookup.partitions(kafka_topic)
         if types:
             self._watch(topic)
-            self._pending_acks.wait_for_room(may_wait=not self._reader.is_this_thread)
+            self._pending_acks.wait_for_room(may_wait=not self.is_calling_back)
         if partition is None:
             assert record[0] is not None
             partition = partition_for(record[0], partitions)
@@ -260,9 +260,14 @@ class AckedPublisher:
                 return future
             self._publisher.wait_for_room()
 
+    @property
+    def is_calling_back(self) -> bool:
+        """True on the thread that reads acks."""
+        return self._reader.is_this_thread
+
     def wait(self, timeout_s: float | None) -> None:
         """Wait until every command is settled; as `PendingAcks.wait`."""
-        self._pending_acks.wait(timeout_s, may_wait=not self._reader.is_this_thread)
+        self._pending_acks.wait(timeout_s, may_wait=not self.is_calling_back)
 
     def close(self) -> None:
         """End the thread that reads acks; pending commands fail."""

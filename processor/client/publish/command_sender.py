@@ -182,6 +182,11 @@ class CommandSender:
         """Wait until Kafka has all sent records, without waiting for acks. Errors as `flush`."""
         self._publisher.flush(timeout_s)
 
+    @property
+    def is_calling_back(self) -> bool:
+        """True on the thread that reads acks."""
+        return self._acked_publisher.is_calling_back
+
     def close(self) -> None:
         """End the thread that reads acks; futures that are not done fail."""
         self._acked_publisher.close()

@@ -45,6 +45,10 @@ class ClientSender(Protocol):
     def deliver(self, timeout_s: float) -> None:
         """Wait until all commands were delivered. Errors as `Client.flush`."""
 
+    @property
+    def is_calling_back(self) -> bool:
+        """True on the thread that calls back with acks."""
+
     def close(self) -> None:
         """Release the connections; futures that are not done fail."""
 
@@ -59,6 +63,14 @@ class PublishCalls:
         """The sender of commands, created with the first one: a subscriber needs no producer."""
         raise NotImplementedError
 
+    def _admit(self) -> None:
+        """Refuse a command of a closed client; each other one is waited for, until `_dismiss`."""
+        raise NotImplementedError
+
+    def _dismiss(self) -> None:
+        """Note that this thread has sent its command."""
+        raise NotImplementedError
+
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until Kafka has all published records, and every requested ack has arrived."""
         raise NotImplementedError
@@ -67,7 +79,15 @@ class PublishCalls:
         self, command: Command, topic: str, data: Value, key: Value, options: PublishOptions
     ) -> Future[Ack] | None:
         """Send a command; values that its message type does not write are replaced first."""
-        sender = self._sender()
+        self._admit()
+        try:
+            return self._send_admitted(self._sender(), command, topic, data, key, options)
+        finally:
+            self._dismiss()
+
+    def _send_admitted(
+        self, sender: ClientSender, command: Command, topic: str, data: Value, key: Value, options: PublishOptions
+    ) -> Future[Ack] | None:
         text = key if key is None or type(key) is str else self._key_text(topic, key)
         if type(data) not in PLAIN:
             data = plain_value(data, self._default)
@@ -156,11 +176,12 @@ class PublishCalls:
         Returns:
             With `ack` or `expect_version`, a future of the last ack: `persisted` before `completed`, `processed` and
             `received`. It fails with PublishRejected if a worker rejects the record, with VersionConflict if the record
-            does not have the expected version, with a Stop if Kafka does not take it, and with AcksMissing if the
-            client is closed before. Its callbacks run where `on_ack` does.
+            does not have the expected version, with a Stop if Kafka does not take it or the acks of the topic cannot be
+            read on, and with AcksMissing if the client is closed before. Its callbacks run where `on_ack` does.
 
         Raises:
-            RecordRejected: the data has no key, or cannot be encoded. Nothing was sent.
+            RecordRejected: the data has no key, `key` is no key of the topic, or the data cannot be encoded. Nothing
+                was sent.
             ConfigurationError: no such topic, header or ack type.
             AcksMissing: 100,000 commands wait for acks, and none has arrived for a minute.
             SowstreamError: the client is closed.
@@ -328,18 +349,20 @@ class PublishCalls:
             With `ack`, a future that is done when every command was acknowledged; with `stats`, `records_deleted` of
             its result is the number of records that they deleted together. It fails if any of them fails.
         """
-        return self._sender().delete(
-            topic,
-            Selection(
+        options = PublishOptions(
+            headers, ack, on_ack, sequence, None, correlation_id, command_id, on_delivery, expect_version
+        )
+        self._admit()
+        try:
+            selection = Selection(
                 key if key is None or type(key) is str else self._key_text(topic, key),
                 self._key_texts(topic, keys),
                 data if type(data) in PLAIN else plain_value(data, self._default),
                 filter,
-            ),
-            PublishOptions(
-                headers, ack, on_ack, sequence, None, correlation_id, command_id, on_delivery, expect_version
-            ),
-        )
+            )
+            return self._sender().delete(topic, selection, options)
+        finally:
+            self._dismiss()
 
     def _key_texts(self, topic: str, keys: Iterable[Value] | None) -> Sequence[str] | None:
         """The SOW keys of several records; other values than a list are left to the check of the selection."""
