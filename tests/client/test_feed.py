@@ -18,7 +18,7 @@ from processor.client.feeds.growing_view import GrowingView
 from processor.client.feeds.snapshot_boundary import FetchedBatches, SnapshotBoundary
 from processor.client.subscribe.subscription import Subscription
 from processor.codec.json import JsonCodec
-from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
+from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost, Stop
 from processor.kafka.clients.log_reader import Position, ReadResult, read_range
 from processor.merge import KeyFields
 from processor.record import Record
@@ -36,7 +36,7 @@ class Scripted:
         self.topic = "orders.sow"
         self.asked: deque[Exception] = deque()
         self._admin = self
-        self.looks: deque[list[tuple[int, list[Record]]]] = deque()
+        self.looks: deque[list[tuple[int, list[Record]]] | Stop] = deque()
         self._offset = 0
 
     def come(self, *partitions: int, n: int) -> None:
@@ -57,8 +57,11 @@ class Scripted:
         """Do nothing: the start is fixed."""
 
     def after(self, _wait_s: float) -> FetchedBatches:
-        """The next batch."""
-        return FetchedBatches(self.looks.popleft() if self.looks else [], {})
+        """The next batch, or error."""
+        look = self.looks.popleft() if self.looks else []
+        if isinstance(look, Stop):
+            raise look
+        return FetchedBatches(look, {})
 
     def between(self, *_args: object, **_options: object) -> Iterator[tuple[int, list[Record]]]:
         """No records: there is no snapshot."""
@@ -144,7 +147,7 @@ def test_a_turn_ends_though_there_is_always_more(monkeypatch: pytest.MonkeyPatch
 
     def always(_wait_s: float) -> FetchedBatches:
         boundary.come(0, n=0)
-        return FetchedBatches(boundary.looks.pop(), {})
+        return Scripted.after(boundary, 0)
 
     monkeypatch.setattr(boundary, "after", always)
     assert feed.fetch(0) == []
@@ -159,6 +162,17 @@ def test_an_interval_does_not_wait_for_a_clock_that_was_set_back(monkeypatch: py
     monkeypatch.setattr(time, "time", lambda: 0.0)
     monkeypatch.setattr(time, "time_ns", lambda: 0)
     assert [message.data["n"] for message in until(lambda: feed.fetch(0))] == [1]
+
+
+def test_an_error_waits_for_the_updates_that_conflation_holds():
+    """The updates before an error are delivered at the end of their interval, and then the error is raised."""
+    boundary = Scripted()
+    feed = followed(boundary, None, "conflation=100ms")
+    boundary.come(0, n=1)
+    boundary.looks.append(Stop("the topic has moved"))
+    assert [message.data["n"] for message in until(lambda: feed.fetch(0))] == [1]
+    with pytest.raises(Stop, match="the topic has moved"):
+        feed.fetch(0)
 
 
 @pytest.mark.parametrize("first", ["", "bookmark=epoch"])

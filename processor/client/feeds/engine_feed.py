@@ -21,6 +21,7 @@ from processor.errors import (
     PositionLost,
     SowstreamError,
     StateDamaged,
+    Stop,
 )
 from processor.kafka import errors as kafka_errors
 from processor.record import Record
@@ -183,6 +184,7 @@ class EngineFeed(TopicFeed[SubscriptionSpec]):
         self._refresh_s = time.monotonic() + _REFRESH_S
         self._bookmarks = BookmarkTracker(opened.topic_id, opened.begins) if self._replays else None
         self._past: Iterator[tuple[int, list[Record]]] | None = None
+        self._failure: Stop | None = None  # Raised when the updates before it, which conflation holds, were taken.
         try:
             if opened.delivers_past:
                 self._start(opened.begins, resumes=True)
@@ -273,9 +275,15 @@ class EngineFeed(TopicFeed[SubscriptionSpec]):
 
         Raises:
             PositionLost: deletes may have been missed.
+            Stop: the next records cannot be read, and all messages of those before were taken.
         """
         if (due_ms := self._engine.due_ms) is not None:
             wait_s = min(wait_s, max(0.0, due_ms / 1000 - time.monotonic()))
+        if self._failure is not None:
+            if self._has_told_all:
+                raise self._failure
+            time.sleep(min(wait_s, _GONE_WAIT_S))
+            return
         paused_s = time.time() - self._looked_s
         if paused_s > _PAUSE_S and self._keeps and not self._replays:
             try:
@@ -283,8 +291,14 @@ class EngineFeed(TopicFeed[SubscriptionSpec]):
             except BrokerUnavailable:
                 time.sleep(min(wait_s, _GONE_WAIT_S))
                 return
-        with without_collector():
-            fetched = self._boundary.after(wait_s)
+        try:
+            with without_collector():
+                fetched = self._boundary.after(wait_s)
+        except Stop as error:
+            if self._has_told_all:
+                raise
+            self._failure = error
+            return
         self._read_s, self._looked_s = time.monotonic(), time.time()
         self._ends = fetched.ends
         for partition, records in fetched.batches:
