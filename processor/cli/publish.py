@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from processor.client import Ack
+    from processor.codec import Codec
+    from processor.config import Config
     from processor.record import Value
 
 
@@ -141,7 +143,7 @@ def publish(
     tree = reader_settings(config, bootstrap)
     topic_settings = publishable(tree, topic)
     method_name = command or PublishCommand(topic_settings.default_command)
-    parse = _parser(topic_settings.message_type)
+    parse = _parser(tree, topic, key)
     first = arguments.pop("sequence", None)
     with Client(client_name, tree) as client, _lines(file) as lines, _progress(file) as show:
         method = client.publish if method_name is PublishCommand.PUBLISH else client.delta_publish
@@ -198,16 +200,28 @@ def _without_mark(line: bytes) -> bytes:
     return line.removeprefix(BOM_UTF8)
 
 
-def _parser(message_type: str) -> Callable[[bytes], Value]:
+def _parser(tree: Config, topic: str, key: str | None) -> Callable[[bytes], Value]:
     """A function from a line to the data to publish: JSON is sent unchanged; other message types encode its value."""
-    if message_type == "json":
-        return lambda line: line
-    from processor.codec import load_codec  # noqa: PLC0415
+    from processor.codec import codec_of, load_codec  # noqa: PLC0415
 
+    message_type = tree.topic(topic).message_type
+    if message_type == "json":
+        # Without a key the client reads the line, as the key is computed from it.
+        return (lambda line: line) if key is None else partial(_checked, codec_of(tree, topic))
     decode = load_codec("json").decode
     if message_type in _OF_BYTES:
         return lambda line: _as_bytes(decode(line))
     return decode
+
+
+def _checked(codec: Codec, line: bytes) -> bytes:
+    """A line that is a message of the topic, unchanged.
+
+    Raises:
+        RecordRejected: it is none.
+    """
+    codec.decode(line)
+    return line
 
 
 def _as_bytes(value: Value) -> Value:
@@ -238,8 +252,9 @@ def _arguments(options: list[str], key: str | None) -> tuple[str, dict[str, Any]
         encoded(value, f"--header {name}")
         headers[name] = value
     arguments: dict[str, Any] = {"headers": headers}
-    if "client" in headers and "sequence" not in headers:
-        raise typer.BadParameter("client goes with sequence", param_hint="--header")
+    if ("client" in headers) != ("sequence" in headers):
+        # Numbers under one name for all files would make the next file a duplicate.
+        raise typer.BadParameter("client and sequence go together: give both, or neither", param_hint="--header")
     client_name = headers.pop("client", "publish")
     if "expect_version" in headers:
         raise typer.BadParameter("give --expect-version instead of expect_version", param_hint="--header")

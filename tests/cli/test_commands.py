@@ -81,6 +81,15 @@ def test_bad_lines_are_reported_and_the_others_sent(cli: Cli, unique: str):
     assert told[-1] == f"2 records sent to {unique}, 3 lines refused."
 
 
+def test_a_line_with_a_key_is_checked_and_sent_unchanged(cli: Cli, unique: str):
+    """With `--key`, a line that is no JSON is reported and left out, and the others are sent byte for byte."""
+    cli("topics", "apply")
+    done = cli("publish", unique, "--key", "k", given='{"n": 1}\n{"n": 1, not json\n')
+    assert done.returncode == 1
+    assert done.stderr.startswith("line 2: not sent: undecodable")
+    assert [record.value for record in published(cli, unique)] == [b'{"n": 1}']
+
+
 def test_lines_of_any_file_are_whole_messages(cli: Cli, unique: str, tmp_path: Path):
     """A byte order mark is skipped, U+2028, U+2029 and U+0085 end no line, and a file in UTF-16 is refused."""
     texts = ['{"id":1}', '{"id":2,"a":"x\u2028y\u2029z\u0085"}', '{"id":3}']
