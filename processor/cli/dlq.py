@@ -14,6 +14,7 @@ import typer
 from processor.cli.output import data, inform, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, settings
 from processor.errors import counted
+from processor.runtime.worker.logging_setup import without_controls
 from processor.wire.subscriber_headers import iso
 
 if TYPE_CHECKING:
@@ -324,10 +325,10 @@ def _headers(headers: Headers) -> dict[str, Any]:
 
 
 def _cell(data: bytes | None) -> str:
-    """The beginning of some bytes; control characters of a terminal become question marks."""
+    """The beginning of some bytes, on one line; control characters become question marks."""
     if data is None:
         return "none"
     text = data[: 4 * _CELL_CHARACTERS_MAX].decode(errors="backslashreplace")
     is_cut = len(text) > _CELL_CHARACTERS_MAX or len(data) > 4 * _CELL_CHARACTERS_MAX
-    shown = "".join(character if character.isprintable() else "?" for character in text[:_CELL_CHARACTERS_MAX])
+    shown = without_controls(text[:_CELL_CHARACTERS_MAX]).replace("\n", "?")
     return f"{shown}…" if is_cut else shown

@@ -16,6 +16,7 @@ from processor.codec.json_value import to_json_line
 from processor.errors import counted
 from processor.filter.evaluation import NO_METADATA
 from processor.merge import apply_delta
+from processor.runtime.worker.logging_setup import without_controls
 from processor.subscriptions.request.record_order import SortOrder
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ def picture(
     columns = list(dict.fromkeys(name for _, record in rows for name in _fields(record)))
     table = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     for name in columns:
-        table.add_column(Text(name), overflow="ellipsis", max_width=_CELL_CHARACTERS, no_wrap=True)
+        table.add_column(Text(without_controls(name)), overflow="ellipsis", max_width=_CELL_CHARACTERS, no_wrap=True)
     for key, record in rows:
         fields = _fields(record)
         table.add_row(*(_cell(fields, name, is_bright=(key, name) in sheet.moved_s) for name in columns))
@@ -184,7 +185,7 @@ def _cell(fields: dict[str, Value], name: str, *, is_bright: bool) -> Text:
     value = fields[name]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     text = value if isinstance(value, str) else to_json_line(value)
-    return Text(text, style="bold yellow" if is_bright else "", justify="right" if is_number else "left")
+    return Text(without_controls(text), style="bold yellow" if is_bright else "", justify="right" if is_number else "left")
 
 
 def _fields(record: Value) -> dict[str, Value]:

@@ -14,6 +14,8 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import typer
 from typer.core import TyperOption
 
+from processor.runtime.worker.logging_setup import without_controls
+
 MessageT = TypeVar("MessageT")
 _NUMBER = re.compile(r"-|[\d.,]*")
 _NAMES = 2
@@ -64,7 +66,9 @@ def write_any_character() -> None:
 
 
 def data(line: str) -> None:
-    """Print one line of data, flushed at once."""
+    """Print one line of data, flushed at once; on a terminal without control characters."""
+    if sys.stdout.isatty():
+        line = without_controls(line)
     try:
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
@@ -73,8 +77,8 @@ def data(line: str) -> None:
 
 
 def inform(line: str) -> None:
-    """Print one line for people."""
-    sys.stderr.write(f"{line}\n")
+    """Print one line for people, which may quote a record."""
+    sys.stderr.write(f"{without_controls(line)}\n")
 
 
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print a JSON object a line, for programs.")]
@@ -114,7 +118,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Seque
             is_number = all(_NUMBER.fullmatch(row[place]) for row in cells)
             result.add_column(columns[place], justify="right" if is_number else "left", no_wrap=is_number)
         for row in cells:
-            result.add_row(*(Text(row[place], overflow="fold") for place in shown))
+            result.add_row(*(Text(without_controls(row[place]), overflow="fold") for place in shown))
         return result
 
     def least_width(place: int) -> int:
@@ -127,7 +131,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Seque
     for row in cells:
         texts = [f"{columns[place]}: {row[place]}" for place in below if row[place]]
         if texts:
-            console.print(Text(f"{' '.join(row[:_NAMES])}: {'; '.join(texts)}"))
+            console.print(Text(without_controls(f"{' '.join(row[:_NAMES])}: {'; '.join(texts)}")))
 
 
 @contextmanager

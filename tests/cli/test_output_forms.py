@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from processor.cli import output, worker
+from processor.cli import dlq, output, records, worker
 from processor.cli.live_table import Sheet, picture
 from processor.cli.worker import shorten_log
 from processor.client import Message
@@ -140,7 +140,7 @@ def test_log_lines_obey_no_color(monkeypatch: pytest.MonkeyPatch, variable: str,
     """With NO_COLOR, log lines on a terminal have no escape sequences."""
     monkeypatch.setenv("NO_COLOR", variable)
     monkeypatch.setattr(logging_setup.sys.stderr, "isatty", lambda: True, raising=False)
-    (renderer,) = logging_setup._renderers()
+    *_, renderer = logging_setup._renderers()
     line = renderer(None, "warning", {"event": "an event", "level": "warning"})
     assert ("\x1b[" in str(line)) is colours
 
@@ -246,6 +246,46 @@ def test_a_narrow_terminal_breaks_no_word(
     assert "what is wrong" in capsys.readouterr().out
     output.table(("", "topic", "what is wrong"), [("fail", "orders", "x" * 200)])
     assert "what is wrong:" not in capsys.readouterr().out  # A word longer than any terminal does not count.
+
+
+@pytest.mark.parametrize("form", ["live", "csv", "json", "table", "dlq", "error", "log"])
+def test_a_record_cannot_control_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
+):
+    """Control characters of a record are question marks on a terminal, whatever shows them; a pipe gets them."""
+    clipboard, other_order = "\x1b]52;c;cm0=\x07\r\x9b2J", "\u202e"
+    text, shown = f"a{clipboard}{other_order}b", "a?]52;c;cm0=???2J?b"
+
+    def show() -> None:
+        message = Message("sow", "orders", "1", {f"c{clipboard}": text})
+        if form == "live":
+            print("\n".join(drawn(told(message))))
+        elif form == "csv":
+            records._print_csv([message])
+        elif form == "json":
+            output.data(Message("sow", "orders", "1", "a\x9b2J").to_json())
+        elif form == "table":
+            output.table(("key",), [(text,)])
+        elif form == "dlq":
+            print(dlq._cell(text.encode()))
+        elif form == "error":
+            output.inform(text)
+        else:
+            cleaned: Any = {"event": text, "key": text, "level": "warning"}
+            for processor in logging_setup._renderers():
+                cleaned = processor(None, "warning", cleaned)
+            print(cleaned)
+
+    monkeypatch.setattr(output.sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(output.sys.stderr, "isatty", lambda: True, raising=False)
+    show()
+    printed = re.sub("\x1b\\[[0-9;]*m", "", "".join(capsys.readouterr()))
+    assert not set(printed) & set("\x1b\x07\r\x9b\u202e"), repr(printed)
+    assert ("a?2J" if form == "json" else shown) in printed
+    if form in ("csv", "json"):
+        monkeypatch.setattr(output.sys.stdout, "isatty", lambda: False, raising=False)
+        show()
+        assert "\x9b2J" in capsys.readouterr().out
 
 
 CONFIG = Config.model_validate({"topics": {"orders": {"partitions": 2}}})
