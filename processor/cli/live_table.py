@@ -184,8 +184,8 @@ def _cell(fields: dict[str, Value], name: str, *, is_bright: bool) -> Text:
         return Text("")
     value = fields[name]
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    text = value if isinstance(value, str) else to_json_line(value)
-    return Text(without_controls(text), style="bold yellow" if is_bright else "", justify="right" if is_number else "left")
+    text = without_controls(value if isinstance(value, str) else to_json_line(value))
+    return Text(text, style="bold yellow" if is_bright else "", justify="right" if is_number else "left")
 
 
 def _fields(record: Value) -> dict[str, Value]:

@@ -1,6 +1,6 @@
-"""Checks of texts: translates the regular expressions that Java matches exactly as RE2 does, and as fast.
+"""Checks of texts: translates the regular expressions that Java matches exactly as RE2 does, in linear time.
 
-Java's engine backtracks and RE2 does not, so only patterns without backtracking are translated. Spark stores numbers,
+Java's engine backtracks and RE2 does not, so only patterns with little of it are translated. Spark stores numbers,
 objects and arrays in a text column as their JSON, so a column's texts are told from these first.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
@@ -61,8 +61,8 @@ def _are_texts(variant: Column, steps: list[Step]) -> Column:
 
 
 _PLAIN: Final = re.compile(r"(\^?)([^\\.^$*+?{}\[\]|()]*)(\$?)", re.DOTALL)
-_COUNT_MAX: Final = 20
-"""Longest repetition that is translated."""
+_STEPS_MAX: Final = 200
+"""Most characters that a translated pattern may read for each character of a text."""
 
 # Only what is ASCII and no letter or digit may be escaped, and classes hold characters and ranges, nothing else.
 _ATOM: Final = re.compile(
@@ -75,7 +75,8 @@ _ATOM: Final = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
-_QUANTIFIER: Final = re.compile(r"(?P<open>\*|\+|\{[0-9]+,\})|\?|\{(?P<least>[0-9]+)(?:,(?P<most>[0-9]+))?\}")
+_QUANTIFIER: Final = re.compile(r"[*+?]|\{(?P<least>[0-9]+)(?P<range>,(?P<most>[0-9]+)?)?\}")
+_COUNTS: Final[dict[str, tuple[int, int | None]]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 _JAVA: Final = {
     "d": "[0-9]",
     "D": "[^0-9]",
@@ -84,6 +85,23 @@ _JAVA: Final = {
     "s": r"[\t\n\f\r ]",
     "S": r"[^\t\n\f\r ]",
 }
+
+
+class _Piece(NamedTuple):
+    """A character or class of a pattern, with its number of repetitions."""
+
+    atom: str
+    """In Java's syntax."""
+    least: int
+    most: int | None
+    """None: any number."""
+
+    def __str__(self) -> str:
+        least, most = self.least, self.most
+        if most is None:
+            # Java repeats `x*` in a loop, and `x{2,}` by a call for each character where their sizes differ.
+            return f"{self.atom}{{{least}}}{self.atom}*" if least else f"{self.atom}*"
+        return self.atom if least == most == 1 else f"{self.atom}{{{least},{most}}}"
 
 
 def searching(pattern: str) -> Callable[[Column], Column] | None:
@@ -110,32 +128,63 @@ def _plain(begin: str, text: str, end: str) -> Callable[[Column], Column]:
 
 
 def _java(pattern: str) -> str | None:
-    """The pattern in Java's syntax; None where the two engines may differ."""
-    made: list[str] = []
-    at, open_ends = 0, 0
-    if pattern.startswith("^"):
-        made.append(r"\A")
-        at = 1
-    while at < len(pattern):
+    """The pattern in Java's syntax; None where the two engines may differ, in the result or in the time."""
+    is_begin, is_end = pattern.startswith("^"), False
+    pieces: list[_Piece] = []
+    at = int(is_begin)
+    while at < len(pattern) and not is_end:
         if pattern[at:] == "$":
-            made.append(r"\z")
-            break
+            is_end = True
+            continue
         atom = _ATOM.match(pattern, at)
         if atom is None:
             return None
-        at = atom.end()
-        made.append(_atom(atom))
-        quantifier = _QUANTIFIER.match(pattern, at)
-        if quantifier is None:
-            continue
-        at = quantifier.end()
-        open_ends += quantifier["open"] is not None
-        counts = re.findall("[0-9]+", quantifier[0])
+        quantifier = _QUANTIFIER.match(pattern, atom.end())
+        at = atom.end() if quantifier is None else quantifier.end()
         # The next character may make the quantifier lazy, possessive or invalid.
-        if pattern[at : at + 1] in tuple("*+?{") or open_ends > 1 or any(int(count) > _COUNT_MAX for count in counts):
+        if quantifier is not None and pattern[at : at + 1] in tuple("*+?{"):
             return None
-        made.append(quantifier[0])
-    return "".join(made)
+        pieces.append(_Piece(_atom(atom), *_counts(quantifier)))
+    _trim(pieces, is_begin=is_begin, is_end=is_end)
+    if not _is_fast(pieces, is_begin=is_begin):
+        return None
+    return "".join((r"\A" * is_begin, *map(str, pieces), r"\z" * is_end))
+
+
+def _counts(quantifier: re.Match[str] | None) -> tuple[int, int | None]:
+    """The least and the largest number of repetitions; None: any."""
+    if quantifier is None:
+        return 1, 1
+    if quantifier["least"] is None:
+        return _COUNTS[quantifier[0]]
+    least = int(quantifier["least"])
+    if quantifier["range"] is None:
+        return least, least
+    return least, None if quantifier["most"] is None else int(quantifier["most"])
+
+
+def _trim(pieces: list[_Piece], *, is_begin: bool, is_end: bool) -> None:
+    """Remove the repetitions at an open side that find nothing else: `.*a.+` is found where `a.` is."""
+    for is_held, side in ((is_begin, 0), (is_end, -1)):
+        while not is_held and pieces:
+            least = pieces[side].least
+            pieces[side] = pieces[side]._replace(most=least)
+            if least:
+                break
+            pieces.pop(side)
+
+
+def _is_fast(pieces: list[_Piece], *, is_begin: bool) -> bool:
+    """Return whether Java reads each character of a text a limited number of times.
+
+    It tries each number of repetitions of each piece, at each character of the text where nothing holds the pattern at
+    its beginning. So one piece of any length is only fast behind `^`, and the choices of the others multiply.
+    """
+    choices, steps = 1, 0
+    for _, least, most in pieces:
+        steps += choices * (least + 1 if most is None else most)
+        choices *= 1 if most is None else most - least + 1
+    return steps <= _STEPS_MAX and sum(most is None for *_, most in pieces) <= is_begin
 
 
 def _atom(atom: re.Match[str]) -> str:

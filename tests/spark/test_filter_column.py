@@ -128,6 +128,38 @@ def test_a_value_of_another_type_fails_the_query(spark, text, value, said) -> No
         verdicts(spark, [text], [value], StructType.fromDDL(schema))
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^EUR",
+        "SWAP$",
+        ".*SWAP.*",
+        "[a-z]+@x.+",
+        ".+@.+",
+        r"^[A-Z]{3}-\d{4,6}$",
+        r"\.csv$",
+        "^a.*b",
+        r"\d+$",
+        "[A-F0-9]{32}",
+    ],
+)
+def test_the_patterns_of_every_day_are_searched_for_in_the_jvm(pattern) -> None:
+    """A prefix, a part, an end, a code and a line are translated: Java needs little more than one look at the text."""
+    assert searching(pattern) is not None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("a.*b", "a.*$", "ba*$", "^a.*b.*c", "^.*a.*$", ".*a.*b", "xa{2,}b"),
+        *("^" + "a?" * 18 + "a" * 18, "[a-z]{1,20}" * 5 + "@", "[ab]{50}" * 5, "^" + "a{0,9}" * 9 + "b"),
+    ],
+)
+def test_a_pattern_on_which_java_would_go_back_and_forth_is_left_to_re2(pattern) -> None:
+    """A pattern that makes Java read a text from each of its characters again, or in many ways, is not translated."""
+    assert searching(pattern) is None
+
+
 @pytest.mark.spark
 @pytest.mark.long
 def test_java_finds_the_same_texts_as_re2(spark, random_seed) -> None:
