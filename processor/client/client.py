@@ -18,6 +18,7 @@ from processor.client.blocking_calls import BlockingCalls
 from processor.client.publish.publish_calls import PublishCalls
 from processor.client.subscribe.kafka_opener import KafkaOpener
 from processor.config import Config, settings_of
+from processor.config.secrets import shown_address
 from processor.errors import ConfigurationError, SowstreamError, Stop
 from processor.installation.directory_comparison import contradictions
 from processor.installation.topic_directory import TopicDirectory, with_described_topics
@@ -130,7 +131,7 @@ class Client(BlockingCalls, OfOneProcess):
         )
 
     def __repr__(self) -> str:
-        where = self._gateway[0] if self._gateway is not None else self.config.kafka["bootstrap.servers"]
+        where = shown_address(self._gateway[0]) if self._gateway is not None else self.config.kafka["bootstrap.servers"]
         return f"<Client {self.name!r} {where}{' closed' if self._is_closed else ''}>"
 
     @property

@@ -9,7 +9,7 @@ _SECRET_WORDS = (
     "password", "passwd", "passphrase", "secret", "token", "credential", "user.info", "sasl.jaas", "oauthbearer.config",
     "key.pem", "keystore.key", "api_key", "api.key", "apikey", "access_key", "access.key", "private_key", "private.key",
 )  # fmt: skip
-_CREDENTIALS = re.compile(r"//[^/@\s]+@")
+_CREDENTIALS = re.compile(r"//[^/\s]+@")
 
 
 def hide_secret(name: str, value: str) -> str:
@@ -18,14 +18,16 @@ def hide_secret(name: str, value: str) -> str:
 
 
 def without_credentials(addresses: str) -> str:
-    """Addresses, separated by commas, fit for a message: without user, password, query and fragment.
+    """Addresses, separated by commas, fit for a message, as `shown_address`."""
+    return ",".join(map(shown_address, addresses.split(",")))
 
-    They may be none: in `user:password@host`, which has no scheme, a parser of addresses finds no password.
+
+def shown_address(address: str) -> str:
+    """An address, fit for a message: without user, password, query and fragment.
+
+    It may be none: in `user:password@host`, which has no scheme, a parser of addresses finds no password.
     """
-    return ",".join(_shown(re.split("[?#]", address.strip(), maxsplit=1)[0]) for address in addresses.split(","))
-
-
-def _shown(address: str) -> str:
+    address = re.split("[?#]", address.strip(), maxsplit=1)[0]
     scheme, separator, rest = address.partition("://")
     if not separator or "@" in scheme:
         return address.rpartition("@")[2]

@@ -476,7 +476,7 @@ def test_secrets_that_are_no_texts_are_hidden_too():
     values = {
         "password": 12345,
         "api_keys": ["a", 7],
-        "urls": ["http://u:p@h/"],
+        "urls": ["http://u:p@h/", "http://u:p@q@h/"],
         "token": None,
         "passphrases": {"x": 1},
     }
@@ -485,7 +485,7 @@ def test_secrets_that_are_no_texts_are_hidden_too():
     assert shown["enrich"][0]["settings"] == {
         "password": "****",
         "api_keys": ["****", "****"],
-        "urls": ["http://****@h/"],
+        "urls": ["http://****@h/", "http://****@h/"],
         "token": None,
         "passphrases": {"x": 1},
     }

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 import time
 
@@ -12,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from processor.client import Client
 from processor.client.gateway import answers as tokens
-from processor.client.gateway.gateway_http import LinkTimes
+from processor.client.gateway.gateway_http import GatewayAddress, GatewayHttp, LinkTimes
 from processor.client.gateway.link import GatewayLink
 from processor.client.gateway.sender import GatewaySender
 from processor.client.publish.outbox import PublishOptions
@@ -188,7 +189,7 @@ def test_the_path_and_the_query_of_an_address_are_kept(site):
         ("https://desk/a/b//?tenant=x", "wss://desk/a/b/v1/ws?tenant=x"),
         ("http://[::1]:8080", "ws://[::1]:8080/v1/ws"),
         ("http://desk/caf%C3%A9/%2Fx#page", "ws://desk/caf%C3%A9/%2Fx/v1/ws"),
-        ("http://desk/café", "ws://desk/caf%C3%A9/v1/ws"),
+        ("http://desk/café?é= /%20?", "ws://desk/caf%C3%A9/v1/ws?%C3%A9=%20/%20?"),
         ("ws://desk:1/v1/ws", "ws://desk:1/v1/ws"),
     ],
 )
@@ -265,6 +266,26 @@ def test_a_view_that_is_late_is_asked_for_again_by_every_call(site):
         assert answers == [2, 2, 2]
         assert next(one for one in messages if one.sub_ids == ("o",) and one.command == "sow").data["qty"] == 2
         until_is(view, {"1": {"id": 1, "qty": 2}})
+
+
+def test_a_question_is_asked_again_after_an_answer_that_was_cut_short_or_is_no_http():
+    """An answer that ends too soon, or is of another protocol, is that of an absent gateway: no error of a library."""
+    answers = [b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"]
+    answers[-1] += b'{"topics": []}'
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            for text in answers:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(text)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        address = GatewayAddress(f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert GatewayHttp(address, None, CONNECTED).topics() == []
+        thread.join(60)
 
 
 def test_numbered_commands_are_sent_again_and_carried_out_once(site):

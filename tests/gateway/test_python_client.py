@@ -7,21 +7,26 @@ import threading
 import time
 from datetime import date
 from decimal import Decimal
+from types import SimpleNamespace
 
 import pytest
 
 from processor.client import Client
+from processor.client.gateway import sender as sending
 from processor.codec.json import JsonCodec
 from processor.errors import (
+    AcksMissing,
     BrokerUnavailable,
     ConfigurationError,
     FilterError,
+    PublishRejected,
     RecordRejected,
     SowstreamError,
     VersionConflict,
 )
 from tests.gateway.memory import MemoryWorld
 from tests.gateway.test_digits import RECORD, put, stored
+from tests.waiting import until
 
 VALUE = JsonCodec().decode(RECORD.encode())
 
@@ -328,6 +333,45 @@ def test_what_a_lost_connection_carried_is_not_awaited(world, client):
     with pytest.raises(BrokerUnavailable):
         future.result(60)
     client.flush(60)
+
+
+def test_a_flush_goes_on_while_answers_come(client, monkeypatch):
+    """A flush without a limit ends a minute after the last answer, and not a minute after its begin."""
+    sender, waits, answers = client._sender(), threading.Event(), []
+    receive = sender._link.receive
+
+    def kept(wait_s):
+        waits.set()
+        answers.extend(receive(wait_s) or ())
+
+    sender._link.receive = kept
+    assert waits.wait(60)
+    for qty in range(4):
+        client.publish("orders", {"id": "x", "qty": qty}, ack="persisted")
+    until(lambda: len(answers) == 4)
+
+    def sleep(_delay_s):
+        now_s[0] += 40.0
+        if answers and now_s[0] < 160.0:
+            sender._take(answers.pop(0))
+
+    now_s = [0.0]
+    monkeypatch.setattr(sending, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
+    with pytest.raises(AcksMissing, match="1 commands were not answered"):
+        client.flush()
+    assert now_s == [200.0]
+    sender._take(answers.pop())
+    client.flush()
+
+
+def test_the_error_of_a_block_is_not_replaced_by_that_of_a_command(world):
+    """An error in a `with` block comes out though the gateway has refused a command, and the connection is closed."""
+    client = Client("py", gateway=f"http://{world.gateway.address}")
+    sender = client._sender()
+    sender._failed = PublishRejected("missing_key", "the message lacks a key field")
+    with pytest.raises(ZeroDivisionError), client:
+        raise ZeroDivisionError
+    assert not sender._thread.is_alive()
 
 
 async def _given_up(client):

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from processor.client import Client
 from processor.client.gateway.gateway_http import GatewayAddress, GatewayHttp, LinkTimes
 from processor.client.gateway.link import GatewayLink
 from processor.config.gateway import JwtConfig
@@ -241,12 +242,35 @@ def test_a_python_client_follows_no_redirect_with_its_token(issuer, host):
     assert issuer.asked == 0
 
 
-@pytest.mark.parametrize("address", ["me:PASSWORD@host:8080", "http://me:PASSWORD@[::1", "host:8080/?token=PASSWORD"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("me:PASSWORD@host:8080", "http://me:PASSWORD@[::1", "host:8080/?token=PASSWORD", "http://host:x?k=PASSWORD"),
+        *("http://:8080?k=PASSWORD", "http://me,PASSWORD@", "http://me:PASSWORD@:8080"),
+    ],
+)
 def test_an_address_that_cannot_be_used_is_shown_without_secrets(address):
     """The error of an address without a scheme, or with half of one, has the host, and no password or token."""
     with pytest.raises(ConfigurationError, match="is not an address; write http://HOST:PORT") as caught:
         GatewayAddress(address)
     assert "PASSWORD" not in str(caught.value)
+
+
+def test_no_message_of_a_client_has_the_secrets_of_its_address(issuer):
+    """The client's text, its log and its errors have the address without its query; a password in it is refused."""
+    times = LinkTimes(open_s=60.0, first_s=0.0)
+    address = f"{issuer.url.removesuffix('keys')}sow?key=SECRET"
+    with pytest.raises(ConfigurationError, match="a password is in the address of 'http://desk/sow'; leave it") as no:
+        GatewayAddress("http://me:SECRET@desk/sow?key=SECRET")
+    link, asked = GatewayLink(address, None, "py", times), GatewayHttp(GatewayAddress(address), "SECRET\n", times)
+    issuer.redirect = address
+    shown = [str(no.value), repr(Client("py", gateway=address)), repr(Client("py", gateway="http://me:SECRET@desk"))]
+    for call in (link.open, asked.topics, GatewayHttp(GatewayAddress(address), None, times).topics):
+        with pytest.raises(BrokerUnavailable) as caught, capture_logs() as logged:
+            call()
+        shown += [str(caught.value), str(logged)]
+    assert not [text for text in shown if "SECRET" in text]
+    assert f"redirects to '{address.removesuffix('?key=SECRET')}'" in shown[-2]
 
 
 def test_a_renewal_that_cannot_be_verified_now_leaves_the_session(issuer, world):

@@ -6,6 +6,7 @@ import itertools
 import random
 import re
 import time
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -13,7 +14,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from processor.client.gateway.answers import Tokens
 from processor.codec import exact
-from processor.config.secrets import without_credentials
+from processor.config.secrets import shown_address
 from processor.errors import BrokerUnavailable, ConfigurationError, Stop
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _REFUSED_STATUS: Final = (401, 403)
 """The statuses of a client that may not do what it asks for."""
 _REDIRECTS: Final = range(300, 400)
 _NOT_FOUND: Final = 404
+_KEPT: Final = "/%:@!$&'()*+,;=~"
+"""The characters that stay as they are in the path of an address."""
 
 
 def refusal(address: str, status: int, location: str | None) -> Stop:
@@ -32,14 +35,14 @@ def refusal(address: str, status: int, location: str | None) -> Stop:
     A redirect is one, too. The client does not follow it, as the other address would have its token.
 
     Args:
-        address: the gateway's.
+        address: the gateway's, fit for a message.
         status: the status of its answer.
         location: the header `Location` of its answer.
     """
     if status in _REDIRECTS and location is not None:
         return BrokerUnavailable(
-            f"the gateway at {address} redirects to {location!r:.200}, and no token is sent there: connect to that "
-            "address if it is the gateway's, or look which proxy answers"
+            f"the gateway at {address} redirects to {shown_address(location)!r:.200}, and no token is sent there: "
+            "connect to that address if it is the gateway's, or look which proxy answers"
         )
     kind = Stop if status in _REFUSED_STATUS else BrokerUnavailable
     return kind(f"the gateway at {address} refused the request with status {status}")
@@ -79,14 +82,20 @@ class GatewayAddress:
         """
         try:
             parts = urlsplit(url)
-        except ValueError:  # A bracket that is not closed.
-            parts = urlsplit("")
-        if parts.scheme not in ("http", "https", "ws", "wss") or not parts.netloc:
-            shown = without_credentials(url)
+            is_address = parts.scheme in ("http", "https", "ws", "wss") and parts.hostname and parts.port != 0
+        except ValueError:  # A bracket that is not closed, a port that is no number.
+            is_address = False
+        if not is_address:
             raise ConfigurationError(
-                f"gateway: {shown!r} is not an address; write http://HOST:PORT or https://HOST:PORT"
+                f"gateway: {shown_address(url)!r} is not an address; write http://HOST:PORT or https://HOST:PORT"
             )
-        self._parts = parts._replace(path=re.sub(r"(/v1/ws)?/*$", "", quote(parts.path, safe="/%:@!$&'()*+,;=~")))
+        if "@" in parts.netloc:
+            raise ConfigurationError(
+                f"gateway: a user or a password is in the address of {shown_address(url)!r}; leave it out, and prove "
+                "who the client is by token="
+            )
+        path, query = quote(parts.path, safe=_KEPT), quote(parts.query, safe=f"{_KEPT}?")
+        self._parts = parts._replace(path=re.sub(r"(/v1/ws)?/*$", "", path), query=query)
 
     def of(self, path: str, scheme: str, query: str = "") -> str:
         """The address of a path, by `http` or `ws`, which are made secure as the gateway's own address is."""
@@ -146,6 +155,7 @@ class GatewayHttp:
 
     def _answer(self, path: str, query: str) -> Value | None:
         address = self._address.of(path, "http", query)
+        shown = shown_address(address)
         token = self._tokens.current()
         request = Request(address, headers={} if token is None else {"Authorization": f"Bearer {token}"})  # noqa: S310
         try:
@@ -155,6 +165,9 @@ class GatewayHttp:
             with error:
                 if error.code == _NOT_FOUND:
                     return None
-                raise refusal(address, error.code, error.headers.get("Location")) from None
-        except (OSError, ValueError) as error:
-            raise BrokerUnavailable(f"the gateway at {address} does not answer: {error}") from None
+                raise refusal(shown, error.code, error.headers.get("Location")) from None
+        except (OSError, HTTPException) as error:
+            raise BrokerUnavailable(f"the gateway at {shown} does not answer: {error!r:.200}") from None
+        except ValueError as error:
+            # The type alone: a message may quote the token, where it has a line end.
+            raise BrokerUnavailable(f"a question to the gateway at {shown} failed: {type(error).__name__}") from None

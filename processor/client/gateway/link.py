@@ -18,6 +18,7 @@ from processor.client.gateway.answers import LATER, Token, Tokens, in_background
 from processor.client.gateway.gateway_http import GatewayAddress, LinkTimes, refusal
 from processor.codec import exact
 from processor.codec.json import JsonCodec
+from processor.config.secrets import shown_address
 from processor.errors import BrokerUnavailable, ConfigurationError, RecordRejected, SowstreamError, Stop
 from processor.record import Value
 
@@ -74,6 +75,7 @@ class GatewayLink:
             ConfigurationError: the address cannot be used.
         """
         self._address = GatewayAddress(url).of("/v1/ws", "ws")
+        self._shown = shown_address(self._address)
         self._tokens = Tokens(token, times.open_s)
         self._name = name
         self.times: Final = times
@@ -118,7 +120,7 @@ class GatewayLink:
         until_s = time.monotonic() + self.times.first_s
         while not self.reopen(self.times.backoff_s):
             if time.monotonic() > until_s:
-                raise self._failure or BrokerUnavailable(f"the gateway at {self._address} does not answer")
+                raise self._failure or BrokerUnavailable(f"the gateway at {self._shown} does not answer")
 
     def reopen(self, wait_s: float) -> bool:
         """Connect, for at most `wait_s`: the next call goes on with the attempt. Returns whether it is connected.
@@ -140,7 +142,7 @@ class GatewayLink:
         except BrokerUnavailable as error:
             self._opening, self._failure = None, error
             if not self._attempts:
-                log.warning("the gateway is away, and is tried again", address=self._address, error=str(error))
+                log.warning("the gateway is away, and is tried again", address=self._shown, error=str(error))
             self._ready_s = time.monotonic() + self.times.backoff(self._attempts)
             self._attempts += 1
             return False
@@ -148,7 +150,7 @@ class GatewayLink:
             self._opening = None
             raise
         if self._attempts:
-            log.info("the gateway is connected again", address=self._address)
+            log.info("the gateway is connected again", address=self._shown)
         # Not before the logon: other threads may send from now on.
         self._opening, self._socket, self._attempts, self._refusals = None, socket, 0, 0
         self._renew_later(token)
@@ -250,9 +252,9 @@ class GatewayLink:
             )
             socket = connecting.__enter__()
         except _Refused as error:
-            raise refusal(self._address, error.status, error.location) from None
+            raise refusal(self._shown, error.status, error.location) from None
         except (OSError, EOFError, WebSocketException) as error:
-            raise BrokerUnavailable(f"the gateway at {self._address} does not answer: {error}") from None
+            raise BrokerUnavailable(f"the gateway at {self._shown} does not answer: {error}") from None
         try:
             self._log_on(socket, token)
         except BaseException:
@@ -270,7 +272,7 @@ class GatewayLink:
                         self._take_logon(answer)
                         return
         except TimeoutError:
-            raise BrokerUnavailable(f"the gateway at {self._address} did not answer the logon in time") from None
+            raise BrokerUnavailable(f"the gateway at {self._shown} did not answer the logon in time") from None
         except ConnectionClosed as error:
             raise self._lost(error) from None
 

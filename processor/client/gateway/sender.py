@@ -81,6 +81,7 @@ class GatewaySender:
         self._pending: dict[str, _Pending] = {}
         self._pauses: dict[str, float] = {}  # Topics whose numbered commands wait, and until when.
         self._attempts: dict[str, int] = {}
+        self._answered_s = 0.0
         self._failed: SowstreamError | None = None
         self._refused: SowstreamError | None = None
         self._stopping = threading.Event()
@@ -111,15 +112,19 @@ class GatewaySender:
     def flush(self, timeout_s: float | None) -> None:
         """Wait until every command was answered.
 
+        Args:
+            timeout_s: the longest wait; None: until no answer has come for a minute.
+
         Raises:
             AcksMissing: answers have not come in time.
             SowstreamError: a command without an ack failed.
         """
-        until_s = time.monotonic() + (_STALL_S if timeout_s is None else timeout_s)
-        while self._pending and time.monotonic() < until_s:
+        began_s = time.monotonic()
+        while self._pending:
+            since_s = max(began_s, self._answered_s) if timeout_s is None else began_s
+            if time.monotonic() - since_s >= (_STALL_S if timeout_s is None else timeout_s):
+                raise AcksMissing(f"{len(self._pending)} commands were not answered by the gateway in time")
             time.sleep(_POLL_S / 10)
-        if self._pending:
-            raise AcksMissing(f"{len(self._pending)} commands were not answered by the gateway in time")
         failed, self._failed = self._failed, None
         if failed is not None:
             raise failed
@@ -244,6 +249,7 @@ class GatewaySender:
         pending = self._pending.get(str(message.get("id")))
         if message.get("op") != "ack" or pending is None:
             return
+        self._answered_s = time.monotonic()
         if pending.options.sequence is not None:
             if message["status"] != "success" and message.get("reason") in LATER:
                 self._pause(pending, error_of(message))
