@@ -32,7 +32,8 @@ SowstreamError
 from __future__ import annotations
 
 import difflib
-from typing import Literal, TypeAlias
+import re
+from typing import Final, Literal, TypeAlias
 
 HoldReason: TypeAlias = Literal[
     "rejects",
@@ -264,6 +265,18 @@ def unknown_name(noun: str, name: str, names: list[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(sorted(names)) or 'none'}"
     return f"there is no {noun} {name!r}; {hint}"
+
+
+_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""Characters that a terminal may obey: all controls but tab and line feed, and those that turn the writing around."""
+
+
+def without_controls(text: str) -> str:
+    """A text that may quote a record, fit for a terminal: control characters become question marks.
+
+    A terminal obeys them: it would be cleared, write to the clipboard, or show a text in another order.
+    """
+    return _CONTROLS.sub("?", text)
 
 
 def counted(count: int, noun: str) -> str:

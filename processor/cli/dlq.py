@@ -13,8 +13,7 @@ import typer
 
 from processor.cli.output import data, inform, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, settings
-from processor.errors import counted
-from processor.runtime.worker.logging_setup import without_controls
+from processor.errors import counted, without_controls
 from processor.wire.subscriber_headers import iso
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from processor.codec.json_value import to_json_line
-from processor.errors import counted
+from processor.errors import counted, without_controls
 from processor.filter.evaluation import NO_METADATA
 from processor.merge import apply_delta
-from processor.runtime.worker.logging_setup import without_controls
 from processor.subscriptions.request.record_order import SortOrder
 
 if TYPE_CHECKING:

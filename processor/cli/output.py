@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import typer
 from typer.core import TyperOption
 
-from processor.runtime.worker.logging_setup import without_controls
+from processor.errors import without_controls
 
 MessageT = TypeVar("MessageT")
 _NUMBER = re.compile(r"-|[\d.,]*")

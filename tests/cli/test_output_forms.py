@@ -252,7 +252,7 @@ def test_a_narrow_terminal_breaks_no_word(
 def test_a_record_cannot_control_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], form: str
 ):
-    """Control characters of a record are question marks on a terminal, whatever shows them; a pipe gets them."""
+    """Control characters of a record are question marks on a terminal in all forms of output; a pipe gets them."""
     clipboard, other_order = "\x1b]52;c;cm0=\x07\r\x9b2J", "\u202e"
     text, shown = f"a{clipboard}{other_order}b", "a?]52;c;cm0=???2J?b"
 

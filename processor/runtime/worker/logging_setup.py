@@ -10,12 +10,12 @@ import faulthandler
 import importlib.util
 import logging
 import os
-import re
 import sys
 from importlib.abc import Loader, MetaPathFinder
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from processor.config.secrets import hide_secret
+from processor.errors import without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, MutableMapping, Sequence
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     import structlog
-
-
-_CONTROLS: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""Characters that a terminal may obey: all controls but tab and line feed, and those that turn the writing around."""
 
 
 def set_up_logging(*, verbose: bool = False, tells_process: bool = False) -> None:
@@ -152,14 +148,6 @@ def _renderers() -> list[structlog.typing.Processor]:
         return [_hide_controls, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
     transformer = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     return [structlog.processors.ExceptionRenderer(transformer), structlog.processors.JSONRenderer()]
-
-
-def without_controls(text: str) -> str:
-    """A text that may quote a record, fit for a terminal: control characters become question marks.
-
-    A terminal obeys them: it would be cleared, write to the clipboard, or show a text in another order.
-    """
-    return _CONTROLS.sub("?", text)
 
 
 def _hide_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
