@@ -86,6 +86,31 @@ def test_rejected_messages_and_those_that_fail_too_often_are_dead_letters(world:
 
 
 @pytest.mark.long
+def test_a_message_that_ends_each_consumer_is_dead_alone(world: World) -> None:
+    """A program that raises at one message whenever it is started acknowledges all others."""
+    world.start()
+    world.publish([(b"%d" % n, {"id": n, "state": "paid"}, {}) for n in range(20)])
+    world.settle()
+    acknowledged: set[int] = set()
+
+    def consume(count: int) -> None:
+        with Client("consumer", world.config) as client:
+            for message in itertools.islice(client.queue(paid(world), timeout_s=PATIENCE_S), count):
+                if message.data["id"] == 7:
+                    raise ZeroDivisionError
+                message.ack()
+                acknowledged.add(message.data["id"])
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            consume(20)
+    consume(19 - len(acknowledged))
+    with WaitingLetters(world.config, paid(world)) as waiting:
+        letters = [letter.record.key for _, batch in waiting.letters() for letter in batch]
+    assert (letters, acknowledged) == ([b"7"], set(range(20)) - {7})
+
+
+@pytest.mark.long
 def test_a_rolled_back_record_is_never_delivered(world: World) -> None:
     """Records of a transaction that was rolled back on the queue topic reach no consumer; those around it do."""
     topic = world.config.kafka_names.topic(paid(world), "queue")
