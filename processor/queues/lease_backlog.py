@@ -37,6 +37,8 @@ _ON_THE_WAY_S: Final = 0.2
 """The time from a decision until Kafka has it: `_SEND_EVERY_S`, and a fetch that is under way."""
 _SHARE_KEPT: Final = 0.05
 """Part of a lease that must be left when a message is handed out."""
+_TOOK_LEAST_S: Final = 0.001
+"""The least time that counts as that of a fetch: no number of leases follows from none."""
 _SHARE_AHEAD: Final = 0.5
 """Part of a lease in which the messages that are leased together should be handled."""
 
@@ -173,7 +175,7 @@ class Backlog:
     def _pace(self) -> None:
         """Set the number of the next leases, once the program has taken those of the last fetch and wants more."""
         if self._leases_unpaced:
-            took_s = max(self._clock_s() - self._fetched_s, _SEND_EVERY_S)
+            took_s = max(self._clock_s() - self._fetched_s, _TOOK_LEAST_S)
             handled = int(self._leases_unpaced * _SHARE_AHEAD * self._settings.lease / took_s)
             self._leases_next = max(1, min(2 * self._leases_next, handled, self._leases_max))
             self._leases_unpaced = 0

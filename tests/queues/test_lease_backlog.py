@@ -180,6 +180,17 @@ def test_as_many_are_leased_ahead_as_are_handled_well():
     assert seen == [(number, 1) for number in range(25)] + [(20, 2), (25, 1), (26, 1)]
 
 
+def test_a_fetch_that_brings_one_message_does_not_lower_the_number_of_leases():
+    """Messages that come one by one, and are handled at once, say nothing against leasing all there are."""
+    leases = FakeLeases(values(*range(1023)))
+    backlog = backlog_of(leases, leases_max=2_000)
+    for _ in range(3):
+        while (message := backlog.next(0)) is not None:
+            message.ack()
+        leases.append(values(1)[0])
+    assert leases.asked[-1] == 2_000
+
+
 @pytest.mark.parametrize(("deliveries", "asked"), [(2, [1, 2, 4]), (3, [1, 1, 1])])
 def test_a_message_with_more_than_half_of_its_deliveries_is_leased_alone(deliveries: int, asked: list[int]):
     """The messages of one consumer that died are leased ahead; those of several are not, as one may be the reason."""
