@@ -20,7 +20,7 @@ from processor.installation.configured_pipelines import first_stage
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, read_up_to
 from processor.values.key_text import KEY_VERSION
-from processor.wire.view_parts import DEFINITION_MARK, fingerprint
+from processor.wire.view_parts import AWAY_WORD, DEFINITION_MARK, fingerprint
 
 if TYPE_CHECKING:
     from processor.config import Config
@@ -82,6 +82,8 @@ def _way_of_rows(config: Config, pipeline: Pipeline, view: ViewConfig) -> bool |
         group = f"{config.group_prefix}.{pipeline.name}"
         reader = LogReader(config.kafka, group=group, fetch_wait_ms=BOUNDED_FETCH_WAIT_MS)
         for message in reversed(read_up_to(reader, topic, ends, stall_timeout_s=_TIMEOUT_S)):
-            if message.key() == DEFINITION_MARK and (way := ways.get(message.value() or b"")) is not None:
+            if message.key() != DEFINITION_MARK or (value := message.value()) is None:
+                continue
+            if (way := ways.get(value.removesuffix(AWAY_WORD))) is not None:
                 return way
     return None

@@ -47,6 +47,9 @@ SENT: Final = b"1"
 DEFINITION_MARK: Final = b"definition"
 """The mark of a stage's partition with the fingerprint of the view that it was built for."""
 
+AWAY_WORD: Final = b" away"
+"""Behind the fingerprint where a member has its partition: versions that do not know such members refuse the state."""
+
 ROUTE_HEADERS: Final[Headers] = [("version", b"1")]
 """The headers of a record of the first stage's state, as every SOW record has them."""
 

@@ -11,7 +11,7 @@ from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fi
 from processor.filter.functions import BUILT_IN
 from processor.filter.parse import called_functions, named_fields, syntax_error
 from processor.values.pointer import names
-from processor.wire.view_parts import DEFINITION_MARK, fingerprint
+from processor.wire.view_parts import AWAY_WORD, DEFINITION_MARK, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,7 +189,7 @@ def check_fingerprint(context: Context, settings: ViewConfig) -> None:
     known, current = context.marks.get(DEFINITION_MARK), fingerprint(settings)
     if known is None:
         context.marks.put(DEFINITION_MARK, current)
-    elif known != current:
+    elif (known := known.removesuffix(AWAY_WORD)) != current:
         name = view_name(context.name)
         former = not settings.partial_aggregation
         of_other_parts = settings.model_copy(update={"partial_aggregation": former})
@@ -215,3 +215,11 @@ def check_fingerprint(context: Context, settings: ViewConfig) -> None:
             f"views.{name}: its definition has changed, and its rows are those of the former one; set it back, or stop "
             f"its workers and run `sowstream view rebuild {name}`, which deletes the rows and builds them again"
         )
+
+
+def note_away_members(context: Context) -> None:
+    """Note that the state of this partition has members with their partition, if it is not noted yet."""
+    known = context.marks.get(DEFINITION_MARK)
+    assert known is not None, "the stage has begun"
+    if not known.endswith(AWAY_WORD):
+        context.marks.put(DEFINITION_MARK, known + AWAY_WORD)

@@ -6,7 +6,7 @@ import os
 import secrets
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from processor.api import Context, Input, Output, Processor, Record, Stored
+from processor.api import Context, Input, Output, Record, Stored
 from processor.api.builtin import builtin_context
 from processor.builtin.view.definitions import (
     aggregates_of,
@@ -15,7 +15,7 @@ from processor.builtin.view.definitions import (
     check_source,
     view_name,
 )
-from processor.builtin.view.source import FormerSource, Source, compiled_filter
+from processor.builtin.view.source import FirstStage, FormerSource, Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, plain_value, show_groups, show_ready
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution, GroupIncomplete
@@ -69,7 +69,7 @@ _SENT: Final = Stored(1, SENT)
 _new = tuple.__new__
 
 
-class ViewPartialAggregate(Processor):
+class ViewPartialAggregate(FirstStage):
     """Sends the aggregates of a group's records in this partition, once in a transaction, as one part.
 
     A part is a state and no difference: of all records of the group that the partition has. The former state of a

@@ -37,7 +37,7 @@ def compiled_filter(name: str, text: str | None) -> Filter | None:
 
 
 class FirstStage(Processor):
-    """The base of stages whose state has each record that they read: its group, its join keys, or its row."""
+    """The base of stages whose state has each record that they read: its group, its join keys, its row, or itself."""
 
     def rejected(self, record: Record, error: RecordRejected) -> None:  # noqa: ARG002
         """Take a record that was skipped by order, or whose output is too large, for one that does not count."""

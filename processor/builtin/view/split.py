@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from processor.api import Context, Input, Output, Record, Stored
 from processor.api.builtin import builtin_context
-from processor.builtin.view.definitions import aggregates_of, check_fingerprint, check_source, view_name
+from processor.builtin.view.definitions import (
+    aggregates_of,
+    check_fingerprint,
+    check_source,
+    note_away_members,
+    view_name,
+)
 from processor.builtin.view.source import FirstStage, Source, compiled_filter
 from processor.builtin.view.stage_output import Contributions, show_ready
 from processor.config import ViewConfig
@@ -62,7 +68,8 @@ class ViewSplit(FirstStage):
     """Reads the records of the underlying; its state is the group of each record, by which it leaves the old one.
 
     Two partitions may have a record with the same key, under `foreign_partition: accept` or until the key was healed.
-    So the part of one whose key does not belong to this partition has the partition in its key.
+    So the part of one whose key does not belong to this partition has the partition in its key, as has each record of a
+    plug-in whose keys name their partitions.
     """
 
     settings_type = ViewConfig
@@ -196,6 +203,8 @@ class ViewSplit(FirstStage):
     def _target(self, group: bytes, *, is_away: bool) -> _Target:
         target = self._targets.get((group, is_away))
         if target is None:
+            if is_away:
+                note_away_members(self._context)
             if len(self._targets) >= _TARGETS_MAX:
                 self._targets.clear()
             partition = self._context.partition_for(group, "parts")

@@ -11,8 +11,10 @@ from processor.codec import load_codec
 from processor.errors import ConfigurationError, RecordRejected
 from processor.filter.functions import BUILT_IN, Function
 from processor.hosting import record_writer
+from processor.kafka.partitioner import partition_for
 from processor.runtime.recovery.log_replay import PresentKeys
 from processor.testing import ProcessorTestDriver
+from processor.wire.view_parts import DEFINITION_MARK
 from tests.builtin.view.bugs import OF_EXTREMES, OF_GROUPS, OF_JOINS
 from tests.builtin.view.chain import AggregateChain, projection
 from tests.builtin.view.histories import ExtremesHistory, History, MergedHistory, PlainHistory
@@ -106,6 +108,25 @@ def test_records_of_one_key_in_two_partitions_are_two_members(combines: bool) ->
     for partition, left in ((1, 6), (0, None)):
         chain.put(partition, "k", None)
         assert rows() == ({} if left is None else {"a": (1, left)})
+
+
+def test_former_versions_refuse_a_state_with_members_that_they_do_not_know() -> None:
+    """They know no member with its partition: they would count such a record a second time, with each update of it."""
+    chain = AggregateChain(COUNTS, partitions=1)
+    home = partition_for(b"k", 2)
+    chain.put(home, "k", {"customer": "a"})
+    chain.run()
+    fingerprints = [split.marks.get(DEFINITION_MARK) for split in chain.splits]
+    assert fingerprints[0] == fingerprints[1] is not None
+    chain.put(1 - home, "k", {"customer": "a"})
+    chain.run()
+    splits = chain.splits[home], chain.splits[1 - home]
+    assert [split.marks.get(DEFINITION_MARK) == fingerprints[0] for split in splits] == [True, False]
+    for split in splits:
+        split.crash()
+    chain.put(1 - home, "k", None)
+    chain.run()
+    assert chain.rows() == {"a": {"customer": "a", "n": 1}}
 
 
 def test_a_record_that_was_healed_stays_in_its_group_however_late_its_former_partition_is_read() -> None:
@@ -221,6 +242,25 @@ def test_a_record_with_a_part_that_is_too_large_leaves_its_group() -> None:
     chain.run()
     assert split.rejections == {"too_large": 1}
     assert chain.rows() == {"a": {"g": "a", "n": 1, "m": "x"}, "b": {"g": "b", "n": 1, "m": "x"}}
+
+
+@pytest.mark.parametrize("combines", [False, True])
+def test_a_record_that_is_skipped_by_order_leaves_its_group(combines: bool) -> None:
+    """An operator skips an update that holds a view: the record counts neither with it nor with its former value."""
+    view = {"group_by": ["/g"], "fields": {"/n": "COUNT(*)", "/s": "SUM(/q)"}, "partial_aggregation": combines}
+    chain = AggregateChain(view, inputs=1, partitions=1)
+    (split,) = chain.splits
+    for key, amount in (("1", 1), ("2", 10)):
+        chain.put(0, key, {"g": "a", "q": amount})
+    chain.run()
+    chain.put(0, "1", {"g": "a", "q": 5})
+    split._task.skip(2, is_readable=True)
+    chain.run()
+    assert split.rejections == {"skipped": 1}
+    assert chain.rows() == {"a": {"g": "a", "n": 1, "s": 10}}
+    chain.put(0, "1", {"g": "a", "q": 7})
+    chain.run()
+    assert chain.rows() == {"a": {"g": "a", "n": 2, "s": 17}}
 
 
 @pytest.mark.parametrize("kind", ["projection", "join"])
