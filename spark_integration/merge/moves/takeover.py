@@ -30,7 +30,7 @@ from processor.wire.control import BACKFILL, REPLACING, SPARK, WORKERS
 from spark_integration.foundation.options import client_properties, with_connection
 from spark_integration.foundation.pyspark_private import jvm_of
 from spark_integration.foundation.settings import topic_settings
-from spark_integration.merge.batch.base_state import latest
+from spark_integration.merge.batch.base_state import latest, partition_marks, refuse_other_input
 from spark_integration.merge.moves.merge_query import ONCE, Checkpoint, MergeQuery
 from spark_integration.merge.moves.move import BEGINNING, TO_SPARK, TO_WORKERS, Move
 from spark_integration.merge.streaming.buckets import SIZE, entries_in
@@ -94,7 +94,8 @@ def takeover(
         The fence, in the phase `spark`.
 
     Raises:
-        ConfigurationError: settings, topics, session or checkpoint cannot be used, or another move is under way.
+        ConfigurationError: settings, topics, session or checkpoint cannot be used, another move is under way, or the
+            SOW topic has more input than the workers' offsets say.
         Stop: the workers have not left, Spark has failed, or Kafka refuses. The message has the next step.
     """
     jvm_of(spark, "takeover")
@@ -112,7 +113,7 @@ def takeover(
         if move.fence.phase == WORKERS:
             _claim(spark, move, checkpoints, on_step)
         is_claimed = move.fence.phase == TO_SPARK
-        offsets = _drained(move, timeout_s, on_step) if is_claimed else move.await_workers(timeout_s)
+        offsets = _drained(query, move, timeout_s, on_step) if is_claimed else move.await_workers(timeout_s)
         _fence(spark, move, offsets, timeout_s)
         on_step("begin")
         # Expirations would be written from the second micro-batch on: before that nothing is.
@@ -146,11 +147,13 @@ def _claim(spark: SparkSession, move: Move, checkpoints: str, on_step: OnStep) -
     move.write(TO_SPARK, offsets={}, checkpoint=path, number=number)
 
 
-def _drained(move: Move, timeout_s: float, on_step: OnStep) -> dict[int, int]:
-    """Wait for the workers, and return their offsets; if they do not leave, they go on."""
+def _drained(query: MergeQuery, move: Move, timeout_s: float, on_step: OnStep) -> dict[int, int]:
+    """Wait for the workers, and return their offsets; if they do not leave, or would hold, nothing has changed."""
     try:
         on_step("drain")
         offsets = move.await_workers(timeout_s)
+        marks = latest(query.spark, query.settings, move.family, "mark", kafka_options(query.options))
+        refuse_other_input(query.settings, partition_marks(marks).positions, move.topic_id(), offsets)
         on_step("fence")
     except BaseException:
         move.write(WORKERS)
