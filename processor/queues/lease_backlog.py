@@ -7,8 +7,9 @@ and after a tenth of a second at the latest while messages are handled.
 Kafka counts a delivery when it leases a message, and takes none back. So that it counts the messages that are handed
 out, leases are taken ahead only while messages are handled well: one at first, then twice as many each time, but no
 more than were handled in half of a lease, and one again after a release, a lease that ended, or a message with more
-than half of its deliveries. Of messages that were leased together and lost, the first one was in hand, and the others
-had not had their turn: when they come together again, the first one is handed out last.
+than half of its deliveries. Messages are handed out in the order of their offsets. Those with more than half of their
+deliveries come last, and of those that a partition lost at the same delivery the first one: it was in hand, and the
+others had not had their turn.
 """
 
 from __future__ import annotations
@@ -164,12 +165,13 @@ class Backlog:
         leases = self._source.poll(wait_s, self._leases_next)
         self._unsent, self._sent_s = False, self._clock_s()
         self._leases_unpaced, self._fetched_s = len(leases), self._sent_s
-        if any(2 * lease.deliveries > self._settings.max_deliveries for lease in leases if lease.deliveries > 1):
+        few = max(1, self._settings.max_deliveries / 2)
+        suspects = [lease for lease in leases if lease.deliveries > few]
+        if suspects:
             self._lease_singly()
-        self._waiting += [lease for lease in leases if lease.deliveries == 1]
-        again = [lease for lease in leases if lease.deliveries > 1]
-        again.reverse()
-        self._waiting += sorted(again, key=lambda lease: lease.deliveries)
+        first = {(lease.partition, lease.deliveries): lease for lease in reversed(suspects)}
+        suspects.sort(key=lambda each: (each.deliveries, each is first[each.partition, each.deliveries]))
+        self._waiting += [lease for lease in leases if lease.deliveries <= few] + suspects
         return bool(leases)
 
     def _pace(self) -> None:

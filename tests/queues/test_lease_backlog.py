@@ -216,6 +216,35 @@ def test_no_lease_ends_before_the_turn_of_its_message(job_s: float):
     assert (letters.written, backlog.counts["lapsed"], backlog.counts["delivered_again"]) == ([], 0, 0)
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["is closed", "is killed"])
+def test_messages_that_one_consumer_lost_come_in_their_order(is_closed: bool):
+    """The only consumer ends with eight messages leased: the next one gets them in the order of their offsets."""
+    leases = FakeLeases(values(*range(15)))
+    backlog = backlog_of(leases)
+    for _ in range(7):
+        backlog.next(0).ack()
+    assert (backlog.next(0).data, backlog.leased) == ({"id": 7}, 8)
+    (backlog if is_closed else leases).close()
+    backlog, seen = backlog_of(leases), []
+    while (message := backlog.next(0)) is not None:
+        seen.append(message.data["id"])
+        message.ack()
+    assert seen == list(range(7, 15))
+
+
+def test_of_messages_with_more_than_half_of_their_deliveries_the_first_one_comes_last():
+    """A consumer that leases ahead hands out, after all others, those that were lost often: the one in hand last."""
+    leases = FakeLeases(values(0, 1, 2))
+    backlog = backlog_ahead(leases, count=3)
+    for number, deliveries in enumerate((2, 2, 0, 3), 3):
+        leases.append(b'{"id":%d}' % number, deliveries=deliveries)
+    seen = []
+    while (message := backlog.next(0)) is not None:
+        seen.append((message.data["id"], message.deliveries))
+        message.ack()
+    assert seen == [(5, 1), (4, 3), (3, 3), (6, 4)]
+
+
 def handle(backlog: Backlog, poison: int) -> None:
     """Acknowledge messages until this one, which ends the consumer, comes, or none."""
     while (message := backlog.next(0)) is not None:
