@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import yaml
+from confluent_kafka import Producer
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.config import TopicConfig
@@ -18,6 +20,7 @@ from processor.repair.worker_positions import WorkerPositions
 from processor.testing import ProcessorTestDriver
 from processor.topics.family import control_spec
 from tests.endtoend.world import World, random_commands
+from tests.waiting import until
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
 
@@ -149,6 +152,73 @@ def test_a_handback_that_died_in_its_drain_after_a_takeover_goes_on(spark, world
     world.start(name=world.name)
     world.settle()
     assert len(sow(world)) == 20
+
+
+def with_queue(world: World) -> str:
+    """The settings of the same topic with a queue over it, which only workers can fill."""
+    file = world.directory / "with_queue.yaml"
+    tree = yaml.safe_load(world.file.read_text())
+    file.write_text(yaml.safe_dump(tree | {"queues": {f"{world.name}_jobs": {"underlying": world.name}}}))
+    return str(file)
+
+
+def test_a_takeover_that_spark_would_refuse_changes_nothing(spark, world, tmp_path) -> None:
+    """A queue, or an option that Spark refuses, is found while the workers merge; later, the error names the way back.
+
+    `handback` needs no query then, so that it gives up with the same settings.
+    """
+    settings = {"config": str(world.file), "options": options(world), "checkpoints": str(tmp_path / "checkpoints")}
+    steps = []
+    limited = options(world) | {"minOffsetsPerTrigger": "9"}
+    for wrong, why in (
+        ({"config": with_queue(world)}, "has the queue"),
+        ({"options": limited}, "minOffsetsPerTrigger"),
+    ):
+        with pytest.raises(ConfigurationError, match=why):
+            takeover(spark, world.name, **settings | wrong, on_step=steps.append)
+    assert steps == ["check", "check"]
+
+    def die(step: str) -> None:
+        if step == "begin":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        takeover(spark, world.name, **settings, on_step=die)
+    with pytest.raises(ConfigurationError, match=f"has the queue [^\0]*`sowstream-spark handback {world.name}`$"):
+        takeover(spark, world.name, **settings | {"config": with_queue(world)})
+    assert handback(spark, world.name, config=with_queue(world), options=options(world)).phase == "workers"
+
+
+def test_a_handback_expires_no_record_whose_update_waits(spark, bootstrap, unique, tmp_path) -> None:
+    """An update that was published in time, and that Spark has not read, finds its record in the merge of the workers.
+
+    So it does where the handback dies after its drain and is repeated, and with a queue that was added meanwhile.
+    """
+    Admin({"bootstrap.servers": bootstrap}).create([control_spec()])
+    world = World(bootstrap, tmp_path, unique, partitions=1, expiration="40s")
+    world.publish([(b"1", {"id": 1, "a": 1}, {})])
+    worker = world.start(name=world.name)
+    world.settle()
+    settings = {"options": options(world)}
+    takeover(spark, world.name, config=str(world.file), **settings, checkpoints=str(tmp_path / "checkpoints"))
+    (record,) = world.read("sow")
+    due_ms = int(record.headers["expires_at"])
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(f"{world.name}.publish", b'{"id":1,"b":2}', b"1", timestamp=due_ms - 1)
+    assert producer.flush(PATIENCE_S) == 0
+    until(lambda: time.time() * 1000 > due_ms + 5_000, "the record is due")
+
+    def die(step: str) -> None:
+        if step == "return":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        handback(spark, world.name, config=with_queue(world), **settings, on_step=die)
+    assert handback(spark, world.name, config=with_queue(world), **settings).phase == "workers"
+    world.settle()
+    assert worker.stop() == 0
+    assert [seen.value for seen in world.read("sow")][:2] == [b'{"id":1,"a":1}', b'{"id":1,"a":1,"b":2}']
+    world.close()
 
 
 def test_moves_that_cannot_be_made_leave_the_workers_merging(spark, world, tmp_path) -> None:

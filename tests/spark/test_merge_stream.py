@@ -16,6 +16,7 @@ from processor.kafka.admin.admin import Admin
 from processor.kafka.partitioner import partition_for
 from processor.testing import ProcessorTestDriver
 from processor.topics.family import family_specs
+from processor.wire.control import SPARK, Fence
 from tests.spark.conftest import PARTITIONS
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'sowstream[spark]'")
@@ -163,6 +164,39 @@ def test_records_expire_and_acks_follow_their_records(merging, family, tmp_path)
     assert ack.timestamp()[1] >= record.timestamp()[1]
 
 
+def test_a_query_that_is_to_end_asks_for_the_end_of_its_input_at_its_start(
+    merging, family, monkeypatch, tmp_path
+) -> None:
+    """With `availableNow`, by `merge_stream` and after a takeover, records that are due after the start stay."""
+    from spark_integration.foundation.settings import topic_settings
+    from spark_integration.merge.moves.merge_query import MergeQuery
+    from spark_integration.merge.streaming import merge_stream as module
+
+    _create(family)
+    ends = []
+
+    def note(_settings, _bytes_max, _input_id, input_end) -> None:
+        ends.append(input_end)
+        raise InterruptedError
+
+    monkeypatch.setattr(module, "MergeProcessor", note)
+    before_ms, config = int(time.time() * 1000), {"partitions": PARTITIONS}
+    query = MergeQuery(merging, topic_settings(family.name, config), config, family.options)
+    fence = Fence(at_ms=0, phase=SPARK, number=1, checkpoint=str(tmp_path))
+    for start in (
+        lambda: module.merge_stream(merging, family.name, config=config, options=family.options),
+        lambda: query.start(fence, "1 second"),
+        lambda: module.merge_stream(merging, family.name, config=config, options=family.options, once=True),
+        lambda: query.start(fence, None),
+    ):
+        with pytest.raises(InterruptedError):
+            start()
+    assert ends[:2] == [None, None]
+    for end in ends[2:]:
+        assert end.asked_ms == end.later_ms
+        assert before_ms <= end.asked_ms <= time.time() * 1000
+
+
 def test_state_that_spark_cannot_keep_is_refused(spark) -> None:
     """A session without RocksDB is refused, and the error names the setting."""
     from spark_integration.merge.streaming.merge_stream import merge_stream
@@ -184,6 +218,7 @@ def test_state_that_spark_cannot_keep_is_refused(spark) -> None:
         ({"options": {"kafka.acks": "1"}}, "kafka.acks"),
         ({"options": {"kafka.enable.idempotence": "false"}}, "kafka.enable.idempotence"),
         ({"options": {"kafka.transactional.id": "x"}}, "no transactions"),
+        ({"options": {"minOffsetsPerTrigger": "5"}}, "'minOffsetsPerTrigger' cannot be given: a record would expire"),
         ({"options": {"kafka.partitioner.class": "x"}}, "kafka.partitioner.class"),
         ({"options": {"kafka.sasl.jaas.config": "x"}}, "section `kafka` of the settings"),
         ({}, "does not exist"),

@@ -17,7 +17,7 @@ pytest.importorskip("pandas", reason="pandas is not installed: pip install 'sows
 
 from spark_integration.foundation.settings import topic_settings
 from spark_integration.merge.streaming.chunks import partition_of, slot_of
-from spark_integration.merge.streaming.processor import MergeProcessor
+from spark_integration.merge.streaming.processor import InputEnd, MergeProcessor
 from spark_integration.merge.streaming.state import BUCKET_MS, GRACE_MS
 from tests.spark.micro_batches import MicroBatches
 
@@ -25,10 +25,10 @@ NOW_MS = 1_700_000_000_000
 TTL_MS = 5_000
 
 
-def _query(rng, **config) -> MicroBatches:
+def _query(rng, input_end=None, **config) -> MicroBatches:
     # Most histories have all of their keys in one partition.
     settings = topic_settings("orders", {"foreign_partition": "accept", **config})
-    return MicroBatches(lambda: MergeProcessor(settings), rng)
+    return MicroBatches(lambda: MergeProcessor(settings, input_end=input_end), rng)
 
 
 def _command(rng, key, sequences):
@@ -128,6 +128,36 @@ def test_update_published_in_time_finds_its_record() -> None:
     late = Record(b"1", b'{"id":1,"b":2}', None, 2, NOW_MS + TTL_MS - 1)
     told = query.run({0: [late]}, NOW_MS + 61_000)
     assert [(key, value) for key, value, _ in _sent(told, "sow")] == [(b"1", b'{"id":1,"a":1,"b":2}')]
+
+
+@pytest.mark.parametrize(
+    ("later_ms", "is_gone"),
+    [(0, False), (NOW_MS + TTL_MS + GRACE_MS - 1, False), (NOW_MS + TTL_MS + GRACE_MS, True)],
+)
+def test_a_query_that_asks_for_no_end_of_its_input_expires_what_was_due_before(later_ms, is_gone) -> None:
+    """Micro-batches after the last question for the end of the input leave records to updates that wait in Kafka."""
+    end = InputEnd(NOW_MS, later_ms)
+    query = _query(random.Random(1), end, expiration=f"{TTL_MS}ms")
+    query.run({0: [Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS)]}, NOW_MS)
+    # The first micro-batch without input, and those in which the record is checked again.
+    expired = [row for minute in (2, 4, 6) for row in _sent(query.run({}, NOW_MS + minute * 60_000), "sow")]
+    assert [value for _, value, _ in expired] == [None] * is_gone
+    late = Record(b"1", b'{"id":1,"b":2}', None, 1, NOW_MS + TTL_MS - 1)
+    told = query.run({0: [late]}, NOW_MS + 500_000)
+    merged = b'{"id":1,"b":2}' if is_gone else b'{"id":1,"a":1,"b":2}'
+    assert [value for _, value, _ in _sent(told, "sow")] == [merged]
+
+
+def test_a_repeated_micro_batch_expires_what_it_did() -> None:
+    """A micro-batch that asked for the end of the input expires the same records when a later run repeats it."""
+    rng = random.Random(1)
+    query, now_ms = _query(rng, expiration=f"{TTL_MS}ms"), NOW_MS + TTL_MS + 2 * GRACE_MS
+    query.run({0: [Record(b"1", b'{"id":1,"a":1}', None, 0, NOW_MS)]}, NOW_MS)
+    lost = query.run({}, now_ms, fails=True)
+    assert _sent(lost, "sow")
+    settings = topic_settings("orders", {"foreign_partition": "accept", "expiration": f"{TTL_MS}ms"})
+    query._make = lambda: MergeProcessor(settings, input_end=InputEnd(now_ms, 0))
+    assert query.run({}, now_ms) == lost
 
 
 def test_key_that_is_touched_again_and_again_is_looked_for_once() -> None:

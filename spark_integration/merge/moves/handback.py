@@ -4,10 +4,10 @@
 
 | step | does | after a death |
 |---|---|---|
-| check | the fence and the input topic; changes nothing | |
+| check | the fence, topics, settings and session; changes nothing | |
 | claim | the phase `to_workers`: `run_merge` stops its query | the same command goes on |
 | wait | waits until no process merges on Spark; a dead one leaves its group after a session timeout | as above |
-| drain | repeats the last micro-batch, and runs two more without new input: the rest of the output, acks | as above |
+| drain | repeats the last micro-batch, and runs one more without new input: the rest of the output, acks | as above |
 | return | the workers' offsets, input positions, and the phase `workers`, in one transaction | nothing is left to do |
 | verify | reads the offsets again | as above |
 
@@ -46,7 +46,6 @@ WAIT_TIMEOUT_S: Final = 180.0
 """Longest wait for the query on Spark to stop."""
 DRAIN_TIMEOUT_S: Final = 900.0
 """Longest time for the last micro-batches."""
-_MORE_BATCHES: Final = 2  # One writes the acks of the last one, and a second the expirations due meanwhile.
 
 
 def handback(
@@ -77,7 +76,7 @@ def handback(
         The fence, in the phase `workers`, with the offsets at which the workers begin; none with `lost_checkpoint`.
 
     Raises:
-        ConfigurationError: settings or checkpoint cannot be used, or another move is under way.
+        ConfigurationError: settings, topics, session or checkpoint cannot be used, or another move is under way.
         Stop: the query has not stopped, Spark has failed, or Kafka refuses. The message has the next step.
     """
     jvm_of(spark, "handback")
@@ -106,6 +105,8 @@ def handback(
             )
         if is_lost and not lost_checkpoint:
             raise _lost(query, move.fence)
+        if move.fence.has_begun and not is_lost:
+            query.check(move.family, takes_input=False)
         if phase != TO_WORKERS:
             on_step("claim")
             move.write(TO_WORKERS)
@@ -140,13 +141,16 @@ def _drained(query: MergeQuery, fence: Fence) -> dict[int, int]:
     """Write the rest of the output; returns the next input offsets.
 
     The last micro-batch is repeated even if it is committed: only after a micro-batch of its own run does Spark begin
-    one without input. Each new number in the checkpoint also stops a query that was only thought dead.
+    one without input, which writes the acks. Each new number in the checkpoint also stops a query that was only thought
+    dead. Behind the last micro-batch nothing expires: an update that was published in time may wait in Kafka. What is
+    due then is left to the workers.
     """
     checkpoint, source = Checkpoint(query.spark, fence.checkpoint), query.settings.kafka_topic("publish")
     last = checkpoint.planned
     assert last is not None
+    end = checkpoint.close_input()
     checkpoint.forget_commit(last)
-    query.run_until(fence, last + _MORE_BATCHES, DRAIN_TIMEOUT_S)
+    query.run_until(fence, last + 1, DRAIN_TIMEOUT_S, input_end=end)
     committed = checkpoint.committed
     assert committed is not None
     offsets = checkpoint.offsets(committed, source)

@@ -4,10 +4,11 @@ The checkpoint of a streaming merge: the micro-batches that were planned and com
 
     <path>/offsets/<number>   planned: the last line has the offset after the last record of each partition, as JSON
     <path>/commits/<number>   committed: all of its output is in Kafka
+    <path>/last/<number>      the last one before the drain of a handback
 
-Both are Spark's own files. A planned micro-batch that is not committed may have written a part of its output; Spark
-repeats it at the next start, with the same records. A number is planned by one process only: a query that was thought
-dead fails when it plans a number that its successor has planned.
+The files of the first two are Spark's own. A planned micro-batch that is not committed may have written a part of its
+output; Spark repeats it at the next start, with the same records. A number is planned by one process only: a query that
+was thought dead fails when it plans a number that its successor has planned.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import Stop
+from spark_integration.foundation.options import offsets_option
 from spark_integration.foundation.pyspark_private import hadoop_files
-from spark_integration.merge.streaming.merge_stream import merge_writer
+from spark_integration.merge.streaming.merge_stream import check_merge, end_of_now, merge_writer
+from spark_integration.merge.streaming.processor import InputEnd
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,10 +32,12 @@ if TYPE_CHECKING:
     from processor.wire.control import Fence
     from spark_integration.foundation.options import Options
     from spark_integration.foundation.settings import Settings, TopicSettings
+    from spark_integration.merge.topic_family import TopicFamily
 
 
 _PLANNED: Final = "offsets"
 _COMMITTED: Final = "commits"
+_LAST: Final = "last"
 
 
 class Checkpoint:
@@ -59,13 +64,28 @@ class Checkpoint:
 
     def offsets(self, number: int, kafka_topic: str) -> dict[int, int]:
         """The next input offset of each partition after a planned micro-batch."""
-        lines = [row.value for row in self._spark.read.text(f"{self.path}/{_PLANNED}/{number}").collect()]
-        by_partition = json.loads(lines[-1])[kafka_topic]
+        by_partition = json.loads(self._plan(number)[-1])[kafka_topic]
         return {int(partition): int(offset) for partition, offset in by_partition.items()}
+
+    def close_input(self) -> InputEnd:
+        """Note the last micro-batch before the drain of a handback, unless it is noted.
+
+        Returns:
+            The time of that micro-batch: those behind it expire nothing, also where a later drain repeats them.
+        """
+        if (number := self._last(_LAST)) is None:
+            number = self.planned
+            self._files.createNewFile(self._path(f"{self.path}/{_LAST}/{number}"))
+        assert number is not None
+        return InputEnd(int(json.loads(self._plan(number)[1])["batchTimestampMs"]), 0)
 
     def forget_commit(self, number: int) -> None:
         """Have the next start repeat a micro-batch: its output comes again, and acks that wait for the next one too."""
         self._files.delete(self._path(f"{self.path}/{_COMMITTED}/{number}"), False)
+
+    def _plan(self, number: int) -> list[str]:
+        """The lines of a planned micro-batch: the format, its time and settings, and the offsets."""
+        return [row.value for row in self._spark.read.text(f"{self.path}/{_PLANNED}/{number}").collect()]
 
     def _last(self, directory: str) -> int | None:
         path = self._path(f"{self.path}/{directory}")
@@ -100,29 +120,57 @@ class MergeQuery(NamedTuple):
     options: Options
     """The options of Spark's Kafka source and sink."""
 
-    def start(self, fence: Fence, trigger: str | None, *, takes_input: bool = True) -> StreamingQuery:
+    def check(self, family: TopicFamily, *, takes_input: bool = True) -> None:
+        """Refuse what a start of the query would refuse, but for living workers; changes nothing.
+
+        Raises:
+            ConfigurationError: session, options, settings or topics cannot be used.
+            Stop: Kafka does not answer, or refuses.
+        """
+        with self._session_settings(is_endless=True):
+            check_merge(self.spark, self.settings, self._options(takes_input), family, takes_input=takes_input)
+
+    def start(
+        self, fence: Fence, trigger: str | None, *, takes_input: bool = True, input_end: InputEnd | None = None
+    ) -> StreamingQuery:
         """Start the query on the checkpoint of a fence.
 
         Args:
             fence: has the checkpoint, and the offsets at which a new checkpoint begins.
             trigger: the interval of micro-batches, such as `1 second`; None: process the input of now, and end.
-            takes_input: whether new input is read; if not, a planned micro-batch is repeated, and expirations, acks
-                and records kept from it follow.
+            takes_input: whether new input is read; if not, a planned micro-batch is repeated, and the acks and records
+                kept from it follow.
+            input_end: the last time that the query asks for the end of the input; None: each micro-batch asks, or with
+                `trigger=None` the start.
         """
-        source = self.settings.kafka_topic("publish")
-        own = dict(self.options)
+        own = self._options(takes_input)
         if not takes_input:
-            own = {name: value for name, value in own.items() if name.lower() not in _OVERRIDDEN}
-            own["maxOffsetsPerTrigger"] = "0"
-            own["startingOffsets"] = json.dumps({source: {str(at): offset for at, offset in fence.offsets.items()}})
+            own["startingOffsets"] = offsets_option(self.settings.kafka_topic("publish"), fence.offsets)
+        if trigger is None:
+            input_end = end_of_now()
         with self._session_settings(is_endless=trigger is not None):
-            writer = merge_writer(self.spark, self.settings.family, config=self.config, options=own, is_moved=True)
+            writer = merge_writer(
+                self.spark,
+                self.settings.family,
+                config=self.config,
+                options=own,
+                is_moved=True,
+                takes_input=takes_input,
+                input_end=input_end,
+            )
             named = writer.queryName(merge_name(self.settings.name)).option("checkpointLocation", fence.checkpoint)
             if trigger is None:
                 return named.trigger(availableNow=True).start()
             return named.trigger(processingTime=trigger).start()
 
-    def run_until(self, fence: Fence, number: int, timeout_s: float, trigger: str = "0 seconds") -> None:
+    def run_until(
+        self,
+        fence: Fence,
+        number: int,
+        timeout_s: float,
+        trigger: str = "0 seconds",
+        input_end: InputEnd | None = None,
+    ) -> None:
         """Run the query without new input until a micro-batch is committed.
 
         Raises:
@@ -131,7 +179,7 @@ class MergeQuery(NamedTuple):
         checkpoint, deadline_s = Checkpoint(self.spark, fence.checkpoint), time.monotonic() + timeout_s
         if checkpoint.is_committed(number):
             return
-        query = self.start(fence, trigger, takes_input=False)
+        query = self.start(fence, trigger, takes_input=False, input_end=input_end)
         try:
             while not checkpoint.is_committed(number):
                 refuse_failed(query, self.settings.name)
@@ -143,6 +191,13 @@ class MergeQuery(NamedTuple):
                 time.sleep(_LOOK_S)
         finally:
             query.stop()
+
+    def _options(self, takes_input: bool) -> dict[str, str]:
+        """The options of the source and the sink."""
+        if takes_input:
+            return dict(self.options)
+        kept = {name: value for name, value in self.options.items() if name.lower() not in _OVERRIDDEN}
+        return {**kept, "maxOffsetsPerTrigger": "0"}
 
     @contextmanager
     def _session_settings(self, *, is_endless: bool) -> Iterator[None]:

@@ -7,7 +7,7 @@
 
 | step | does | after a death |
 |---|---|---|
-| check | topics, settings, session and checkpoint; changes nothing | |
+| check | topics, settings, options, session and checkpoint; changes nothing | |
 | claim | raises the fence: workers commit, leave the group and wait | the same command goes on; `handback` gives up |
 | drain | waits until the group is empty and no transaction is open; gives up if that takes too long | as above |
 | fence | notes the group's offsets, and writes them as the input positions of Spark, in one transaction | as above |
@@ -19,7 +19,8 @@ Spark may write from the phase `spark` on: then `run_merge` runs the query on th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -110,6 +111,8 @@ def takeover(
             return move.fence
         if move.fence.phase not in (WORKERS, TO_SPARK, BEGINNING):
             raise ConfigurationError(_refusal(topic, move.fence.phase))
+        with _way_back(move):
+            query.check(move.family)
         if move.fence.phase == WORKERS:
             _claim(spark, move, checkpoints, on_step)
         is_claimed = move.fence.phase == TO_SPARK
@@ -117,7 +120,8 @@ def takeover(
         _fence(spark, move, offsets, timeout_s)
         on_step("begin")
         # Expirations would be written from the second micro-batch on: before that nothing is.
-        query.run_until(move.fence, 0, BEGIN_TIMEOUT_S, ONCE)
+        with _way_back(move):
+            query.run_until(move.fence, 0, BEGIN_TIMEOUT_S, ONCE)
         on_step("verify")
         _verify(query, move)
         move.write(SPARK)
@@ -127,6 +131,25 @@ def takeover(
 
 def ignore_step(step: str) -> None:
     """Do nothing at the beginning of a step."""
+
+
+@contextmanager
+def _way_back(move: Move) -> Iterator[None]:
+    """Name the way back in an error that leaves the workers waiting.
+
+    Raises:
+        ConfigurationError: as in the block.
+    """
+    try:
+        yield
+    except ConfigurationError as error:
+        if not move.fence.is_up:
+            raise
+        topic = move.settings.name
+        raise ConfigurationError(
+            f"{error}\nNothing merges {topic} meanwhile: mend this and run the same command again, or give up with "
+            f"`sowstream-spark handback {topic}`"
+        ) from error
 
 
 def _claim(spark: SparkSession, move: Move, checkpoints: str, on_step: OnStep) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Final, Literal
 
@@ -34,7 +35,7 @@ from spark_integration.merge.streaming.chunks import (
     taken_apart,
 )
 from spark_integration.merge.streaming.merge_counts import observation, observed
-from spark_integration.merge.streaming.processor import MergeProcessor
+from spark_integration.merge.streaming.processor import InputEnd, MergeProcessor
 from spark_integration.merge.topic_family import TopicFamily
 
 _PROVIDER: Final = "spark.sql.streaming.stateStore.providerClass"
@@ -49,6 +50,7 @@ _STARTS: Final = ("startingoffsets", "startingoffsetsbytimestamp", "startingtime
 
 _REFUSED: Final = {
     "kafka.transactional.id": "Spark's sink has no transactions",
+    "minoffsetspertrigger": "a record would expire while an update that was published in time waits to be read",
 }
 
 
@@ -59,6 +61,7 @@ def merge_stream(
     config: Settings,
     options: Options | None = None,
     initial: Literal["sow"] | None = "sow",
+    once: bool = False,
 ) -> DataStreamWriter:
     """Merge published records into the SOW topic as workers do, at least once and with the latency of micro-batches.
 
@@ -76,13 +79,16 @@ def merge_stream(
         initial: the start of a new checkpoint. `sow`: the records and marks of the topics, and the input from the
             offsets of the workers, unless `startingOffsets` is given. None: no records, and the input from its
             beginning; only for topics without records. An existing checkpoint continues where it ended.
+        once: true for the trigger `availableNow`, which reads the input of its start only: in a partition without new
+            input, records that are due later than this call stay, as updates published in time may wait in Kafka.
 
     Raises:
         ConfigurationError: settings, options, session or topics cannot be used, workers merge this topic, or
             `sowstream-spark takeover` has moved its merge: then `run_merge` goes on in the checkpoint of that.
         Stop: Kafka does not answer, or refuses.
     """
-    return merge_writer(spark, topic, config=config, options=options, initial=initial, is_moved=False)
+    end = end_of_now() if once else None
+    return merge_writer(spark, topic, config=config, options=options, initial=initial, is_moved=False, input_end=end)
 
 
 def merge_writer(
@@ -93,6 +99,8 @@ def merge_writer(
     options: Options | None = None,
     initial: Literal["sow"] | None = "sow",
     is_moved: bool,
+    takes_input: bool = True,
+    input_end: InputEnd | None = None,
 ) -> DataStreamWriter:
     """Create the writer of `merge_stream`.
 
@@ -103,6 +111,8 @@ def merge_writer(
         options: options of Spark's Kafka source.
         initial: the start of a new checkpoint.
         is_moved: whether the caller has raised the fence, and goes on in the checkpoint that it names.
+        takes_input: whether the options let the query read new input.
+        input_end: the last time that the query asks for the end of the input; None: each micro-batch asks.
     """
     if config is None:
         raise ConfigurationError(
@@ -111,33 +121,57 @@ def merge_writer(
         )
     if initial not in ("sow", None):
         raise ConfigurationError(f"initial={initial!r}: say 'sow' (begin with what the SOW topic has) or None")
-    _check_session(spark)
     settings = topic_settings(topic, config, options=options)
     connected = with_connection(options, settings.kafka)
-    source, sink = (say(topic, connected, settings.names) for say in (read_options, write_options))
     with TopicFamily(settings, client_properties(settings.kafka, options)) as family:
+        source, sink = check_merge(spark, settings, connected, family, takes_input=takes_input)
         if not is_moved:
             family.refuse_fenced("it cannot be merged with a checkpoint of your own")
-        _check_topics(settings, family)
+        family.refuse_members("both would write the same records")
         bytes_max, input_id = _largest_records(settings, family), family.admin.topic_id(family.source)
         if not has_start(options):
             source["startingOffsets"] = "earliest" if initial is None else _left_by_workers(settings, family)
     begin = None
     if initial is not None:
         begin = initial_state(spark, settings, kafka_options(connected))
-    merged = _merged(spark, settings, bytes_max, input_id, source, begin)
+    merged = _merged(spark, MergeProcessor(settings, bytes_max, input_id, input_end), source, begin)
     records = merged.observe(observation(topic), *observed()).mapInArrow(taken_apart, OUTGOING_DDL)
     # One task writes a partition in the order of the rows, so no shuffle may follow the merge.
     return records.writeStream.format("kafka").outputMode("append").options(**sink)
 
 
+def end_of_now() -> InputEnd:
+    """The end of a query that asks for it once, at its start, which is now or soon."""
+    now_ms = int(time.time() * 1000)
+    return InputEnd(now_ms, now_ms)
+
+
+def check_merge(
+    spark: SparkSession, settings: TopicSettings, options: Options, family: TopicFamily, *, takes_input: bool
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Refuse a session, options, settings and topics that cannot be used.
+
+    Returns:
+        The options of the source, and those of the sink.
+
+    Raises:
+        ConfigurationError: the message names the remedy.
+        Stop: Kafka does not answer, or refuses.
+    """
+    _check_session(spark)
+    source, sink = (say(settings.family, options, settings.names) for say in (read_options, write_options))
+    if takes_input and settings.queues:
+        raise ConfigurationError(
+            f"{settings.name} has the queue {settings.queues[0]!r}, which is filled in the transactions of workers; "
+            f"merge the topic with its workers (`sowstream-spark handback {settings.name}`, if Spark merges it), or "
+            "remove the queue from the settings"
+        )
+    _check_topics(settings, family)
+    return source, sink
+
+
 def _merged(
-    spark: SparkSession,
-    settings: TopicSettings,
-    bytes_max: Mapping[str, int],
-    input_id: str,
-    source: Mapping[str, str],
-    begin: DataFrame | None,
+    spark: SparkSession, processor: MergeProcessor, source: Mapping[str, str], begin: DataFrame | None
 ) -> DataFrame:
     """The output for the topics in bundles, and the counters."""
     published = spark.readStream.format("kafka").options(**source).load().selectExpr(*RECORD_COLUMNS)
@@ -145,7 +179,7 @@ def _merged(
         published.mapInArrow(bundled, CHUNKS_DDL)
         .groupBy("slot")
         .transformWithStateInPandas(
-            MergeProcessor(settings, bytes_max, input_id),
+            processor,
             outputStructType=OUTPUT_DDL,
             outputMode="append",
             timeMode="ProcessingTime",
@@ -175,22 +209,16 @@ def _check_session(spark: SparkSession) -> None:
 
 
 def _check_topics(settings: TopicSettings, family: TopicFamily) -> None:
-    """Refuse settings and topics that cannot be used, and a family with running workers.
+    """Refuse settings and topics that cannot be used.
 
     Raises:
         ConfigurationError: the message names the remedy.
         Stop: Kafka does not answer, or refuses.
     """
-    if settings.queues:
-        raise ConfigurationError(
-            f"{settings.name} has the queue {settings.queues[0]!r}, which is filled in the transactions of workers; "
-            f"merge the topic with `sowstream worker {settings.name}`, or remove the queue from the settings"
-        )
     pipeline = Pipeline.of(DeltaMerge, settings.topic, name=settings.name, topic=settings.topic, names=settings.names)
     check_settings([pipeline], lambda _: settings.codec())
     if refused := log_warnings(problems_of(family.admin, family_of(pipeline)), "topic at risk"):
         raise ConfigurationError(f"topics that cannot be used:\n{refused}")
-    family.refuse_members("both would write the same records")
 
 
 def _largest_records(settings: TopicSettings, family: TopicFamily) -> dict[str, int]:
@@ -239,11 +267,11 @@ def write_options(topic: str, options: Options | None, names: KafkaNames | None 
     Raises:
         ConfigurationError: an option would break a guarantee.
     """
-    checked = {name.lower(): value for name, value in sink_options(topic, "sow", options, names).items()}
-    for name, why in _REFUSED.items():
-        if name in checked:
+    checked = sink_options(topic, "sow", options, names)
+    for name in checked:
+        if why := _REFUSED.get(name.lower()):
             raise ConfigurationError(f"option {name!r} cannot be given: {why}; leave it out")
-    return kafka_options(checked)
+    return kafka_options({name.lower(): value for name, value in checked.items()})
 
 
 def kafka_options(options: Mapping[str, str]) -> dict[str, str]:

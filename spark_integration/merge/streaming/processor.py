@@ -52,6 +52,19 @@ _HELD: Final = b"held"
 _WINDOW: Final = b"window"
 
 
+class InputEnd(NamedTuple):
+    """The last time that a query asks Kafka for the end of its input, where it does not in each micro-batch.
+
+    A partition without new input in a micro-batch is read to the end that was asked for last, and its records that were
+    due by then expire. Updates of the others, published in time, may wait in Kafka.
+    """
+
+    asked_ms: int
+    """The time of the last question. Each micro-batch up to that time has asked."""
+    later_ms: int
+    """The time up to which later micro-batches expire records in partitions without new input; 0: none."""
+
+
 class Left(NamedTuple):
     """The values that the previous micro-batch has left."""
 
@@ -112,15 +125,23 @@ _codecs: dict[bytes, Codec] = {}
 class MergeProcessor(StatefulProcessor):
     """The merge of one topic for Spark's `transformWithStateInPandas`; a group is the slot of one partition."""
 
-    def __init__(self, settings: TopicSettings, bytes_max: Mapping[str, int] | None = None, input_id: str = "") -> None:
+    def __init__(
+        self,
+        settings: TopicSettings,
+        bytes_max: Mapping[str, int] | None = None,
+        input_id: str = "",
+        input_end: InputEnd | None = None,
+    ) -> None:
         """Create the merge on the driver.
 
         Args:
             settings: the settings of the topic.
             bytes_max: the largest record that the topic of a role accepts; None: no limits.
             input_id: Kafka's id of the input topic; empty: unknown.
+            input_end: the last time that the query asks for the end of the input; None: each micro-batch asks.
         """
         self._settings, self._bytes_max, self._input_id = settings, dict(bytes_max or {}), input_id
+        self._input_end = input_end
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Declare the state; Spark calls this once on the driver and once in each task."""
@@ -205,7 +226,8 @@ class MergeProcessor(StatefulProcessor):
 
     def _begin(self, slot: int, chunks: Sequence[bytes], now_ms: int) -> Iterator[pd.DataFrame]:
         """Process the kept acks and records of the previous micro-batch, then the new records."""
-        until_ms = now_ms - GRACE_MS
+        end = self._input_end
+        until_ms = (now_ms if end is None or now_ms <= end.asked_ms else end.later_ms) - GRACE_MS
         left = self._kept.take()
         yield from _frame(left.acks)
         if chunks := [*left.held, *chunks]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_LIMITS: Final = ("maxoffsetspertrigger", "minoffsetspertrigger")
+_LIMIT: Final = "maxoffsetspertrigger"
 _LOOK_S: Final = 0.1
 
 
@@ -48,7 +48,7 @@ class Merge(Job[MergeSettings]):
                 self._begin(session)
             # Else a query that has processed all input would begin one more micro-batch for timers, and never end.
             session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-        return self.run(self._writer(session, self.settings.options), once=once)
+        return self.run(self._writer(session, self.settings.options, once=once), once=once)
 
     def _begin(self, session: SparkSession) -> None:
         """Load the records of the topics by a micro-batch without input.
@@ -58,8 +58,8 @@ class Merge(Job[MergeSettings]):
         Raises:
             Stop: the query failed.
         """
-        options = {name: text for name, text in self.settings.options.items() if name.lower() not in _LIMITS}
-        writer = self._writer(session, {**options, "maxOffsetsPerTrigger": "0"})
+        options = {name: text for name, text in self.settings.options.items() if name.lower() != _LIMIT}
+        writer = self._writer(session, {**options, "maxOffsetsPerTrigger": "0"}, once=True)
         named = writer.queryName(self.context.name).option("checkpointLocation", self.context.checkpoint)
         query = named.trigger(processingTime=ONCE).start()
         try:
@@ -69,11 +69,12 @@ class Merge(Job[MergeSettings]):
         finally:
             query.stop()
 
-    def _writer(self, session: SparkSession, options: Mapping[str, str]) -> DataStreamWriter:
+    def _writer(self, session: SparkSession, options: Mapping[str, str], *, once: bool) -> DataStreamWriter:
         return merge_stream(
             session,
             self.settings.topic,
             config=self.context.topics,
             options={**self.context.kafka, **options},
             initial=self.settings.initial,
+            once=once,
         )
