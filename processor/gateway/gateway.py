@@ -284,7 +284,7 @@ class Gateway:
         config = self.config
         process = "gateway" if number == 0 else f"gateway-{number}"
         return KafkaFeed(
-            Topic(name, codec_of(config, name), self.key_fields(name)),
+            Topic(name, codec_of(config, name), self.key_fields(name), config.has_group_keys(name)),
             dict(config.kafka),
             config.kafka_names.topic(name, "sow"),
             group=f"{config.group_prefix}.gateway",

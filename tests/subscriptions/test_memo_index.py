@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import time
@@ -21,6 +22,7 @@ from processor.subscriptions import Engine, MemoryRecords, Options, Subscription
 from processor.subscriptions.records import memo_index
 from processor.subscriptions.records.memo_index import MemoIndex
 from processor.subscriptions.request.update import Update
+from processor.values.key_text import group_key
 from tests.subscriptions.desk import ORDERS
 
 if TYPE_CHECKING:
@@ -237,6 +239,27 @@ def test_an_index_does_not_change_the_answer(asked: tuple[tuple[str, ...], list[
             records = kept.records(selection)
             candidates = view.scan() if records is None else records
             assert {one.key for one in candidates if selection.matches(topic.value(one))} == scanned
+
+
+GROUPING_VALUES = ["true", '"x', "false", "t", "x", True, 1, "1", None, ""]
+
+
+@pytest.mark.parametrize("pointers", [("/a",), ("/a", "/b")])
+def test_the_key_of_a_group_is_found_by_its_values(pointers: tuple[str, ...]):
+    """A query of all grouping fields finds the groups of a scan, also where a text is quoted in keys."""
+    topic = Topic("by_active", JsonCodec(), KeyFields(pointers), has_group_keys=True)
+    view = Watched()
+    for offset, values in enumerate(itertools.product(GROUPING_VALUES, repeat=len(pointers))):
+        row = {pointer[1:]: value for pointer, value in zip(pointers, values, strict=True)}
+        view.put(0, [Record(group_key(values), json.dumps(row).encode(), [], offset, 0)])
+    for values in itertools.product(["'true'", "TRUE", """'"x'""", "'t'", "'x'", "'1'"], repeat=len(pointers)):
+        selection = compile_filter(" AND ".join(map("{} = {}".format, pointers, values)))
+        scanned = {one.key for one in view.scan() if selection.matches(topic.value(one))}
+        candidates = MemoIndex(topic, view).records(selection)
+        assert (candidates is not None) is {"'t'", "'x'"}.issuperset(values)
+        candidates = view.scan() if candidates is None else candidates
+        assert {one.key for one in candidates if selection.matches(topic.value(one))} == scanned
+        assert scanned
 
 
 @pytest.mark.parametrize("text", ["/id = 7", "/id = '7'", "/id IN ('x', 7)", "/id = NULL", "/id = ''"])

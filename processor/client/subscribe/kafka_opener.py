@@ -180,7 +180,8 @@ class KafkaOpener(SubscriptionOpener[SubscriptionSpec]):
         settings = self._config.topic(name)
         if not settings.sow:
             return LiteralTopic.of(name, codec_of(self._config, name), settings)
-        return Topic(name, codec_of(self._config, name), KeyFields(settings.key_fields))
+        groups = self._config.has_group_keys(name)
+        return Topic(name, codec_of(self._config, name), KeyFields(settings.key_fields), groups)
 
     def _delta_feed(self, topic: Topic, request: SubscriptionSpec) -> DeltaFeed:
         """Open a topic for its written deltas from now on, with all headers: they describe the delta."""

@@ -14,6 +14,7 @@ from processor.errors import SowstreamError
 from processor.filter.value import number
 from processor.subscriptions.records.path_index import COMBINED_MAX, DeclaredIndex, PathBuild, PathIndex
 from processor.subscriptions.request.conditions import required_keys, required_values
+from processor.values.key_text import key_text
 from processor.values.pointer import names
 
 if TYPE_CHECKING:
@@ -154,8 +155,9 @@ class MemoIndex:
     def _by_key(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> list[bytes] | None:
         """The keys of all records that can match, where the key fields are asked for; None where they are not.
 
-        By texts alone: a record equal to the number 7 may have the key `7`, `07` or `7.0`. And by members of the record
-        alone: at `/a/id` a filter goes through the elements of an array `a`, whose members are no key fields.
+        By texts alone: a record equal to the number 7 may have the key `7`, `07` or `7.0`. Of groups by texts that stand
+        in keys as they are: a record equal to the text `true` may have the key `1` or `"true"`. And by members of the
+        record alone: at `/a/id` a filter goes through the elements of an array `a`, whose members are no key fields.
         """
         fields = [names(pointer) for pointer in self._topic.key.pointers]
         choices = [required.get(path, ()) for path in fields]
@@ -166,6 +168,8 @@ class MemoIndex:
         keys = []
         for texts in itertools.product(*choices):
             if any(type(text) is not str or not text or number(text) is not None for text in texts):
+                return None
+            if self._topic.has_group_keys and any(key_text(text) != text for text in texts):
                 return None
             record: Value = {name: text for (name,), text in zip(fields, texts, strict=True)}
             if (key := self._topic.key.text(record)) is not None:

@@ -37,6 +37,8 @@ class Topic(NamedTuple):
     """Its message type."""
     key: KeyFields
     """Its key fields."""
+    has_group_keys: bool = False
+    """True if the keys of its records are those of groups, see `processor.values.key_text`."""
 
     def value(self, record: Record, partition: int | None = None) -> Value:
         """Parse a record.
