@@ -10,8 +10,10 @@ import copy
 from typing import TYPE_CHECKING, Final, Literal
 
 from processor.api import RecordRejected, Value
+from processor.errors import ConfigurationError
 from processor.filter import MISSING, PreviousRecord, RecordMetadata, compile_assignments
 from processor.values.instant import Time
+from processor.values.pointer import names, pointer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +26,8 @@ _ABSENT: Final = object()
 _PLAIN: Final = frozenset((int, float, str, bool, type(None)))
 """Types of values that are put into a message as they are."""
 _NO_RECORD: Final[dict[str, Value]] = {}
+_REPEATABLE: Final = frozenset(("replace", "first", "min", "max", "union"))
+"""Merge rules that leave the record as it is when its own value is merged into it."""
 
 
 def computing(fields: Mapping[str, str]) -> Preprocess:
@@ -63,6 +67,7 @@ class MessageEnricher:
         fields: Mapping[str, str],
         null_policy: Literal["ignore", "set", "remove"] = "ignore",
         merge_depth: int | None = None,
+        merge_rules: Mapping[str, str] | None = None,
     ) -> None:
         """Compile the expressions.
 
@@ -70,13 +75,15 @@ class MessageEnricher:
             fields: by the path of each field its expression.
             null_policy: the topic's: with `ignore`, a null in a delta leaves the stored value.
             merge_depth: the topic's: how deep objects merge; None: to any depth.
+            merge_rules: the topic's: the names of merge rules, by JSON Pointer.
 
         Raises:
-            ConfigurationError: a path or an expression is wrong.
+            ConfigurationError: a path or an expression is wrong, or a merge rule would count a field twice.
         """
         self._previous = PreviousRecord()
         self._assignments = compile_assignments(fields, self._previous)
-        self._roots = sorted(frozenset[str]().union(*(one.roots for one in self._assignments)))
+        _check_rules(self._assignments, merge_rules or {})
+        self._roots = sorted({str(path[0]) for one in self._assignments for path in one.paths})
         self._keeps_nulls = null_policy != "ignore"
         self._depth = -1 if merge_depth is None else merge_depth
 
@@ -121,6 +128,27 @@ class MessageEnricher:
                 value = _overlaid(before, value, self._depth - 1, keeps_nulls=self._keeps_nulls)
             record[root] = value
         return record
+
+
+def _check_rules(assignments: Sequence[Assignment], rules: Mapping[str, str]) -> None:
+    """Refuse a field that a rule such as `sum` would merge into itself with each delta.
+
+    Its expression sees the field after the rule, and the rule takes the result as the message's value.
+    """
+    for pointer, rule in rules.items():
+        ruled = names(pointer)
+        for one in assignments:
+            if rule not in _REPEATABLE and _overlap(one.names, ruled) and any(_overlap(at, ruled) for at in one.paths):
+                raise ConfigurationError(
+                    f"{pointer_of(one.names)}: its expression sees {pointer} after merge rule {rule}, which would "
+                    "count the stored value again with each delta; compute it in `preprocess`, which sees the message "
+                    "alone, or give it a name without that rule"
+                )
+
+
+def _overlap(one: Sequence[str | int], other: Sequence[str | int]) -> bool:
+    """Return whether one of two places is the other, or lies in it."""
+    return all(left == right for left, right in zip(one, other, strict=False))
 
 
 def _overlaid(before: dict[str, Value], change: dict[str, Value], depth: int, *, keeps_nulls: bool) -> dict[str, Value]:

@@ -46,8 +46,8 @@ class Assignment(NamedTuple):
     """The path of the field, from the message down."""
     evaluate: Evaluate
     """Computes the value from the record and its metadata; `MISSING` leaves the field out."""
-    roots: frozenset[str]
-    """The members of the record that the expression looks at."""
+    paths: frozenset[tuple[str | int, ...]]
+    """The places in the record that the expression looks at, from the record down; not those in the previous one."""
 
 
 class _AssignmentCompiler(Compiler):
@@ -119,15 +119,15 @@ def compile_assignments(fields: Mapping[str, str], previous: PreviousRecord | No
                 evaluate = within_budget(evaluate, compiler.steps(tree))
         except ConfigurationError as error:
             raise ConfigurationError(f"{field}: {error}") from None
-        assignments.append(Assignment(tuple(map(str, names)), evaluate, frozenset(_roots(tree))))
+        assignments.append(Assignment(tuple(map(str, names)), evaluate, frozenset(_paths(tree))))
     return assignments
 
 
-def _roots(node: Node) -> Iterator[str]:
-    """The members of the record itself, not of the previous one."""
+def _paths(node: Node) -> Iterator[tuple[str | int, ...]]:
+    """The places in the record itself, not in the previous one."""
     if isinstance(node, PathNode):
-        yield str(node.parts[0])
+        yield node.parts
     if isinstance(node, Call) and node.name == _PREVIOUS:
         return
     for child in children(node):
-        yield from _roots(child)
+        yield from _paths(child)

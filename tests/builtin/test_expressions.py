@@ -158,6 +158,39 @@ def test_a_wrong_expression_is_refused_before_anything_starts(fields, problem):
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("rules", "fields"),
+    [
+        ({"/qty": "sum"}, {"/qty": "COALESCE(/qty, 0)"}),
+        ({"/tags": "append"}, {"/tags": "/tags"}),
+        ({"/tags": "append"}, {"/first": "1", "/tags": "IF(/x = 1, /tags[0], MISSING)"}),
+        ({"/legs": "append"}, {"/legs/px": "/legs/qty * 2"}),
+        ({"/legs/qty": "sum"}, {"/legs": "/legs"}),
+    ],
+)
+def test_a_rule_that_counts_does_not_count_its_own_result(rules, fields):
+    """An expression sees the record after the merge rules, so a field of `sum` that it copies would grow for ever."""
+    with pytest.raises(ConfigurationError, match="would count the stored value again"):
+        merging(merge_rules=rules, enrich=fields)
+
+
+@pytest.mark.parametrize("rule", ["sum", "min", "max", "first", "replace"])
+def test_a_field_with_a_rule_is_computed_once(rule):
+    """A computed value meets its rule as a published one; its own field may be seen where that repeats nothing."""
+    field = "/px" if rule == "sum" else "/qty"
+    driver = merging(merge_rules={"/qty": rule}, enrich={"/qty": f"COALESCE({field}, 0)", "/was": "PREVIOUS(/qty)"})
+    driver.pipe_batch([("7", body, None) for body in ({"id": 7, field[1:]: 5}, {"x": 1}, {"x": 2})])
+    expected = {"sum": [5, 10, 15]}.get(rule, [5, 5, 5])
+    assert [body["qty"] for body in bodies(driver.pending_output("sow"))] == expected
+
+
+def test_an_expression_sees_the_sum():
+    """Expressions in `enrich` compute from the record that the merge rules make."""
+    driver = merging(merge_rules={"/qty": "sum"}, enrich={"/total": "/qty * 2"})
+    driver.pipe_batch([("7", body, None) for body in ({"id": 7, "qty": 10}, {"qty": 5}, {"x": 1})])
+    assert [body["total"] for body in bodies(driver.pending_output("sow"))] == [20, 30, 30]
+
+
 def test_filters_know_neither_missing_nor_previous():
     """The two words are for computed fields only."""
     from processor.filter import compile_filter

@@ -190,7 +190,8 @@ def _merge_settings(factory: object, settings: TopicConfig) -> dict[str, Any]:
     """The settings by which deltas merge, for a factory that asks for them."""
     if not getattr(factory, "takes_merge_settings", False):
         return {}
-    return {"null_policy": settings.null_policy, "merge_depth": settings.merge_depth}
+    asked = ("null_policy", "merge_depth", "merge_rules")
+    return {name: getattr(settings, name) for name in asked}
 
 
 class Messages:

@@ -155,9 +155,9 @@ class MemoIndex:
     def _by_key(self, required: Mapping[Parts, tuple[Scalar, ...]]) -> list[bytes] | None:
         """The keys of all records that can match, where the key fields are asked for; None where they are not.
 
-        By texts alone: a record equal to the number 7 may have the key `7`, `07` or `7.0`. Of groups by texts that stand
-        in keys as they are: a record equal to the text `true` may have the key `1` or `"true"`. And by members of the
-        record alone: at `/a/id` a filter goes through the elements of an array `a`, whose members are no key fields.
+        By texts alone: a record equal to the number 7 may have the key `7`, `07` or `7.0`. Of groups by texts that
+        stand in keys as they are: `true` may have the key `1` or `"true"`. And by members of the record alone: at
+        `/a/id` a filter goes through the elements of an array `a`, whose members are no key fields.
         """
         fields = [names(pointer) for pointer in self._topic.key.pointers]
         choices = [required.get(path, ()) for path in fields]
