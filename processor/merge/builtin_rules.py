@@ -1,11 +1,10 @@
 """The built-in merge rules, registered in `sowstream.merge_rules` as the rules of a plug-in are.
 
-A rule is a function `(old, new) -> value` of the record's value and the delta's; it returns the value that takes the
-place of the delta's: the record gets it, and an object is merged into the record's, as a delta's is, so that a member
-that it lacks stays. It returns `old` itself where the record's value stays, and changes neither. It may raise
-`RecordRejected`; any other exception rejects the record as `plugin_failed`. It is not called for a null, nor where the
-record has no value: there the delta's value begins, or the result of the rule's attribute `begin`, a function of the
-delta's value.
+A rule is a function `(old, new) -> value` of the record's value and the delta's; it returns the value that the record
+gets: of two objects the result replaces the record's, and a null in it is one of a delta. It returns `old` itself where
+the record's value stays, and changes neither. It may raise `RecordRejected`; any other exception rejects the record as
+`plugin_failed`. It is not called for a null, nor where the record has no value: there the delta's value begins, or the
+result of the rule's attribute `begin`, a function of the delta's value.
 
 Three more attributes are optional. `takes` is the set of kinds (`processor.values.kinds.ValueKind`) that the rule
 works on: a topic whose schema has none of them at the rule's path is refused. `in_kind` is the variant of the rule for

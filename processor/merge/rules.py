@@ -14,6 +14,7 @@ from processor.entry_points import find_installed, load_installed
 from processor.errors import ConfigurationError, RecordRejected, Stop
 from processor.merge import builtin_rules
 from processor.merge.builtin_rules import ORDERED, Rule, WhenLate
+from processor.merge.delta import changes
 from processor.merge.fold import MergePolicy
 from processor.merge.grouped_update import GroupedUpdate
 from processor.merge.sequence_group import SequenceGroup
@@ -57,8 +58,14 @@ class FieldRule:
         if not field_type.any_number:
             self._rule = getattr(self._rule, "in_kind", self._rule)
 
-    def apply(self, record: Value, delta: Value) -> None:
+    def apply(self, record: Value, delta: Value, gone: list[str]) -> None:
         """Put the rule's result for the record's value and the delta's into the delta, in place.
+
+        Args:
+            record: the record before.
+            delta: the delta.
+            gone: gets the pointers of the members that an object of the record has and the result does not: the merge
+                would keep them.
 
         Raises:
             RecordRejected: `schema_mismatch` or the reason of the rule, with the path; `plugin_failed` if it raises
@@ -97,6 +104,8 @@ class FieldRule:
             del delta[last]
         else:
             delta[last] = value if self._trusted else _own(value)
+            if not self._trusted and type(value) is dict and type(old) is dict:
+                changes(old, value, self.pointer, gone)
 
 
 def one_of(kinds: Iterable[str]) -> str:
@@ -178,16 +187,21 @@ class Rules:
             groups, record, message, stamps, null_policy=policy.null_policy, merge_depth=policy.merge_depth
         )
 
-    def change(self, record: Value | None, delta: Value, overruled: Collection[str] = ()) -> None:
+    def change(self, record: Value | None, delta: Value, overruled: Collection[str] = ()) -> list[str]:
         """Apply the merge rules to a delta, in place; not those of overruled fields, by pointer.
+
+        Returns:
+            The pointers of members to remove after the merge: of objects that a plug-in's rule replaces.
 
         Raises:
             RecordRejected: `schema_mismatch` or `plugin_failed`; a part of the delta may have been changed.
         """
         record = _NOTHING if record is None else record
+        gone: list[str] = []
         for rule in self._rules:
             if rule.pointer not in overruled:
-                rule.apply(record, delta)
+                rule.apply(record, delta, gone)
+        return gone
 
 
 def compile_rules(

@@ -30,6 +30,7 @@ ENTRY_POINTS = {
         "nothing": "nothing",
         "unwritable": "unwritable",
     },
+    "sowstream.merge_rules": {"net": "net"},
     "sowstream.codecs": {
         "whole": "Whole",
         "bytes": "Bytes",
@@ -131,6 +132,12 @@ def rename():
 def unwritable():
     """Values that JSON does not have."""
     return lambda message, previous: message | {"a": {1, 2}}
+
+
+def net(old, new):
+    """A merge rule: the positions of a book, of which those that are zero are closed."""
+    totals = {name: old.get(name, 0) + (new.get(name) or 0) for name in {**old, **new}}
+    return {name: total for name, total in totals.items() if total}
 
 
 class Fragile(JsonCodec):

@@ -274,11 +274,6 @@ def test_a_value_that_a_plug_in_returns_is_copied(plug_in):
     assert CONSTANT == {"a": 1, "n": None}
 
 
-def test_an_object_that_a_plug_in_returns_is_merged(plug_in):
-    """The result takes the place of the delta's value: a member of the record that it lacks stays."""
-    assert merged_value("constant", {"a": 5, "b": 2}, 1) == {"a": 1, "b": 2}
-
-
 @pytest.mark.parametrize(("name", "detail"), [("gone", "cannot be loaded"), ("NO_FUNCTION", "is no function")])
 def test_a_plug_in_that_cannot_be_used_is_a_configuration_error(plug_in, name, detail):
     """A plug-in that cannot be loaded or is no function is a configuration error with its name."""

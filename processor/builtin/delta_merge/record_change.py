@@ -12,6 +12,8 @@ from processor.values.pointer import names
 from processor.wire.command import TTL_MS_MAX, ttl_ms_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from processor.api import Change, Codec, Command, Context, Headers, Incomplete, Stored, Value
     from processor.builtin.delta_merge.compiled_settings import CompiledSettings
     from processor.config import TopicConfig
@@ -164,14 +166,14 @@ class RecordChange:
         self, old: Stored | None, command: Command, remove: Value, grouped: GroupedUpdate | None, body: Value
     ) -> Value:
         """The record as a message would leave it; the message is not changed."""
-        body, record = deepcopy(body), self.before(old, command)
+        body, record, gone = deepcopy(body), self.before(old, command), []
         if command == "publish":
             merged = body
         else:
             if self._rules is not None:
-                self._rules.change(record, body, () if grouped is None else grouped.overruled)
+                gone = self._rules.change(record, body, () if grouped is None else grouped.overruled)
             merged = (insert(body, self._policy) if record is None else self._merge(record, body)).record
-        self._remove(merged, remove, grouped)
+        self._remove(merged, remove, grouped, gone)
         return merged
 
     def _of_type_with_defaults(
@@ -205,17 +207,18 @@ class RecordChange:
             record = self._parsed(old)
         else:
             record, grouped.record = grouped.record, None  # It is used up.
+        gone: list[str] = []
         if command == "publish":
             change = diff(record, body)
         else:
             if record is not None:
                 self._key.protect(record, body, self._nulls_missing, self._merge_depth)
             if self._rules is not None:
-                self._rules.change(record, body, () if grouped is None else grouped.overruled)
+                gone = self._rules.change(record, body, () if grouped is None else grouped.overruled)
             change = insert(body, self._policy) if record is None else self._merge(record, body)
-        if remove is not None or (grouped is not None and grouped.gone):
+        if gone or remove is not None or (grouped is not None and grouped.gone):
             # The removal comes after the merge and may undo parts of it: the change is the difference of both.
-            self._remove(change.record, remove, grouped)
+            self._remove(change.record, remove, grouped, gone)
             change = diff(self._parsed(old), change.record)
         if grouped is not None and (stale := grouped.stale_groups):
             self._context.count("stale_group", stale)
@@ -250,13 +253,15 @@ class RecordChange:
         if record is None or any(name not in record for name in message.lacking):
             self._context.count("incomplete_row")
 
-    def _remove(self, merged: Value, remove: Value, grouped: GroupedUpdate | None) -> None:
-        """Remove from a merged record, in place, the fields that header `remove` names, and those that groups remove.
+    def _remove(self, merged: Value, remove: Value, grouped: GroupedUpdate | None, gone: Sequence[str]) -> None:
+        """Remove from a merged record, in place, what rules, header `remove` and groups remove.
 
         Raises:
             RecordRejected: `bad_header`: the header cannot be carried out.
         """
         key_fields = self._key.pointers
+        for pointer in gone:
+            remove_path(merged, names(pointer))
         if grouped is None:
             if remove is not None:
                 remove_paths(merged, remove, key_fields)

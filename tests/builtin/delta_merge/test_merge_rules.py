@@ -9,6 +9,7 @@ import pytest
 from processor.config import TopicConfig
 from processor.errors import ConfigurationError
 from processor.merge import apply_delta
+from tests.builtin.installed import install
 from tests.builtin.merging import acks, bodies, kinds, merging, rejected, told
 from tests.merge.message_worlds import WORLDS
 
@@ -49,6 +50,36 @@ def test_a_late_delta_is_counted_and_undoes_nothing():
     assert bodies(driver.pending_output("sow"))[1] == {"ts": 2, "price": 2, "note": "x"}
     driver.commit()
     assert driver.events == {"stale_group": 1}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"null_policy": "set"},
+        {"null_policy": "remove"},
+        {"merge_depth": 2},
+        {"sequence_groups": [{"by": "/ts", "fields": ["/book"]}]},
+        {"enrich": {"/a": "/book/net/a"}, "null_policy": "remove"},
+    ],
+)
+def test_the_object_of_a_rule_replaces_that_of_the_record(settings, tmp_path, monkeypatch):
+    """A member that the result of a plug-in's rule lacks is removed, and the delta record says so."""
+    install(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    driver = merging(merge_rules={"/book/net": "net"}, **settings)
+    deltas = [{"a": 5, "b": 1}, {"a": -5}, {"b": -1, "c": 2}, {"c": -2}, {"a": 3}]
+    headers = [None, None, {"remove": '["/x"]'}, None, None]
+    messages = [{"ts": 1, "book": {"net": delta}} for delta in deltas]
+    driver.pipe_batch([("7", body, more) for body, more in zip(messages, headers, strict=True)])
+    records = bodies(driver.pending_output("sow"))
+    expected = [{"a": 5, "b": 1}, {"b": 1}, {"c": 2}, {}, {"a": 3}]
+    assert [record["book"]["net"] for record in records] == expected
+    assert [record.get("a") for record in records] == ([5, None, None, None, 3] if "enrich" in settings else [None] * 5)
+    replayed = None
+    for record, delta in zip(records, driver.pending_output("delta"), strict=True):
+        replayed = apply_delta(replayed, json.loads(delta.value), json.loads(told(delta).get("removed", "[]")))
+        assert replayed == record
 
 
 def test_a_rule_that_does_not_exist_stops_the_start():
