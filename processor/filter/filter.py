@@ -112,10 +112,11 @@ class Filter(_Compiled):
         Raises:
             RecordRejected: `plugin_failed`: a third party's function raised.
         """
+        members = record if type(record) is dict else _NO_MEMBERS
         try:
-            return self._compiled(record if type(record) is dict else _NO_MEMBERS, metadata) is True
+            return self._compiled(members, metadata) is True
         except OverBudget:
-            return evaluate(self._compiled, record, metadata) is True
+            return evaluate(self._compiled, members, metadata) is True
 
     def _compile(self, compiler: Compiler) -> Evaluate:
         return compiler.truth(self.tree)

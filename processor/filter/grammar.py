@@ -31,7 +31,17 @@ from processor.filter.syntax_tree import (
     Or,
     Path,
 )
-from processor.filter.value import CONSTANTS, PATH, TEXT, literal_number, read_constants, read_path, read_text
+from processor.filter.value import (
+    CONSTANTS,
+    PATH,
+    TEXT,
+    Number,
+    literal_number,
+    negated,
+    read_constants,
+    read_path,
+    read_text,
+)
 from processor.values.key_text import NUMBER
 
 GRAMMAR: Final = rf"""
@@ -167,8 +177,8 @@ class _Tree(Transformer[Token, Node]):
         return Arithmetic(operator, left, right, left.at)
 
     def negative(self, token: Token, operand: Node) -> Node:
-        if isinstance(operand, Constant) and isinstance(operand.value, int | float) and operand.value is not True:
-            return Constant(-operand.value, _at(token))
+        if isinstance(operand, Constant) and isinstance(operand.value, Number) and operand.value is not True:
+            return Constant(negated(operand.value), _at(token))
         return Negative(operand, _at(token))
 
     def number(self, token: Token) -> Node:

@@ -228,13 +228,18 @@ def literal_number(token: str) -> Number:
     return float(token) if found is None else found
 
 
+def negated(constant: Number) -> Number:
+    """The number with the other sign, with all its digits: `-` rounds a Decimal."""
+    return constant.copy_negate() if isinstance(constant, Decimal) else -constant
+
+
 def read_constants(token: str) -> list[tuple[Number | str, int]]:
     """The values of a list of constants, and their places in it."""
     constants: list[tuple[Number | str, int]] = []
     for match in _EACH_CONSTANT.finditer(token):
         text = match[0]
         if text[0] == "-":
-            constants.append((-literal_number(text[1:]), match.start()))
+            constants.append((negated(literal_number(text[1:])), match.start()))
         elif text[0] in "'\"rR":
             constants.append((read_text(text), match.start()))
         else:

@@ -232,6 +232,13 @@ def test_work_of_one_record_does_not_burden_the_next():
     assert all(selected.matches(record) for _ in range(20))
 
 
+@pytest.mark.parametrize("record", [b"bytes", None, [1]])
+def test_a_record_without_fields_may_take_more_than_the_free_work(record):
+    """The paths of a record that is no object are NULL, also where its evaluation is counted."""
+    selected = compile_filter("LENGTH(CONCAT(SOW_KEY(), SOW_KEY())) = 400000 AND /a IS NULL")
+    assert selected.matches(record, RecordMetadata(sow_key="x" * 200_000))
+
+
 def test_the_words_of_a_filter_are_limited_and_a_list_counts_as_one():
     """A filter of too many words and signs is refused with the place; a list of ten thousand keys is compiled."""
     text = " OR ".join(["/a = 1"] * 700)

@@ -153,3 +153,12 @@ def test_every_comparison_of_numbers_is_that_of_their_values(one, other):
         assert compile_filter(f"/a {name} /b").matches(record) is answer
     assert compile_filter("/a BETWEEN /b AND /b").matches(record) is (left == right)
     assert compile_filter("/a IN (/b)").matches(record) is (left == right)
+
+
+@pytest.mark.parametrize("test", ["/x = {}", "/x IN ({})", f"/x IN ({{}}{', 5' * 20})", "{} = /x"])
+def test_a_negative_constant_has_all_its_digits(test):
+    """A negative number of many digits equals itself alone, also in a long list."""
+    exact = Decimal(f"-1.{'1' * 59}2")
+    selection = compile_filter(test.format(exact))
+    rounded = [Decimal(f"-1.{'1' * digits}") for digits in (27, 49)]
+    assert [selection.matches({"x": value}) for value in (exact, *rounded)] == [True, False, False]
