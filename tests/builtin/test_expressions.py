@@ -184,6 +184,20 @@ def test_a_field_with_a_rule_is_computed_once(rule):
     assert [body["qty"] for body in bodies(driver.pending_output("sow"))] == expected
 
 
+@pytest.mark.parametrize(("text", "result"), [("/sum / /n", "nan"), ("EXP(/sum)", "inf")])
+def test_a_result_that_json_lacks_rejects_the_message_unless_it_is_null(text, result):
+    """The dead letter names the computed field; NULL in its place is stored."""
+    body = {"id": 7, "sum": 1000, "n": 0}
+    driver = merging(enrich={"/avg": text})
+    driver.pipe_input("7", body)
+    [(reason, detail)] = rejected(driver)
+    assert reason == "schema_mismatch"
+    assert detail.startswith(f"/avg: {result} is not a JSON value")
+    driver = merging(enrich={"/avg": f"IF(/n = 0, NULL, {text})"})
+    driver.pipe_input("7", body)
+    assert bodies(driver.pending_output("sow")) == [body]
+
+
 def test_an_expression_sees_the_sum():
     """Expressions in `enrich` compute from the record that the merge rules make."""
     driver = merging(merge_rules={"/qty": "sum"}, enrich={"/total": "/qty * 2"})
