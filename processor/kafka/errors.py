@@ -136,10 +136,10 @@ def of(error: KafkaException | KafkaError) -> KafkaError:
 
 
 def code_of(error: KafkaException | KafkaError) -> int:
-    """The code of an error; a fatal error, such as a static member's end, is an envelope around the real one."""
+    """The code of an error; a fatal error, as of a member or producer with a successor, is an envelope around it."""
     kafka_error = of(error)
     if kafka_error.code() == KafkaError._FATAL:
-        for code in _INSTANCE:
+        for code in (*_INSTANCE, *_FENCED):
             if KafkaError(code).str() in kafka_error.str():
                 return code
     return kafka_error.code()
@@ -204,7 +204,7 @@ def is_unknown(error: BaseException) -> bool:
 def is_fenced(error: BaseException) -> bool:
     """Return whether a transaction failed because another producer has started with the same transactional id."""
     cause = error if isinstance(error, KafkaException) else error.__cause__
-    return isinstance(cause, KafkaException) and of(cause).code() in _FENCED
+    return isinstance(cause, KafkaException) and code_of(cause) in _FENCED
 
 
 def stop(error: KafkaException | KafkaError, doing: str) -> Stop:

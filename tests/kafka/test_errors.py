@@ -108,6 +108,14 @@ def test_two_processes_of_one_name_are_told_apart_from_other_fatal_errors(code):
     assert not kafka_errors.is_unreleased(KafkaError(KafkaError._FATAL, "something else"))
 
 
+@pytest.mark.parametrize("code", [KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH])
+def test_a_producer_with_a_successor_is_recognised_in_a_fatal_error(code):
+    """Where a record meets the newer producer first, librdkafka reports the end of the instance, with the reason."""
+    error = KafkaException(KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(code).str()}: epoch 3", fatal=True))
+    assert kafka_errors.is_fenced(error)
+    assert not kafka_errors.is_fenced(KafkaException(KafkaError(KafkaError._FATAL, "something else", fatal=True)))
+
+
 def test_brokers_that_are_away_are_not_a_wrong_setting():
     """Absent brokers and wrong settings are different errors: a restart of the process helps against the first only."""
     assert type(kafka_errors.stop(KafkaError(KafkaError._TRANSPORT), "reading")) is BrokerUnavailable
