@@ -74,6 +74,9 @@ def replay(
     reason: Reason = None,
     partition: Annotated[int | None, typer.Option(min=0, metavar="P", help="With --offset: only this one.")] = None,
     offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="Its offset, as `list` shows it.")] = None,
+    leave_older: Annotated[
+        bool, typer.Option("--leave-older", help="Pass over those that may have been sent back long ago.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be sent.")] = False,
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
@@ -90,7 +93,7 @@ def replay(
         source = replayable(tree, topic)
         with WaitingLetters(tree, topic) as waiting, _progress("looking", None) as seen:
             counts = survey(waiting.letters(), selection, seen)
-        _report_forgotten(topic, waiting)
+        _refuse_forgotten(topic, waiting, leave_older=leave_older)
         _refuse_nothing(topic, selection, counts)
         inform(f"{counts.selected} of {counts.waiting.total()} waiting dead letters would be sent back to {source}.")
         return
@@ -99,7 +102,7 @@ def replay(
         with DeadLetterReplay(tree, topic) as running:
             with _progress("looking", None) as seen:
                 counts = survey(running.waiting.letters(), selection, seen)
-            _report_forgotten(topic, running.waiting)
+            _refuse_forgotten(topic, running.waiting, leave_older=leave_older)
             _refuse_nothing(topic, selection, counts)
             with _progress("sending", counts.selected + counts.others) as done:
                 running.send(counts, selection, done)
@@ -166,10 +169,34 @@ def _report(
 def _report_forgotten(topic: str, waiting: WaitingLetters) -> None:
     """Print the number of kept letters of which Kafka does not know any more whether they were sent back."""
     if waiting.forgotten:
-        inform(
-            f"{counted(waiting.forgotten, 'older dead letter')} of {topic} may have been sent back: Kafka has no "
-            f"position of the group {waiting.group} any more. `sowstream dlq list {topic} --all` shows them."
-        )
+        inform(_forgotten(topic, waiting))
+
+
+def _refuse_forgotten(topic: str, waiting: WaitingLetters, *, leave_older: bool) -> None:
+    """Reject a replay that passes over letters which may never have been sent back; with `leave_older` report them.
+
+    Raises:
+        Stop: there are such letters.
+    """
+    from processor.errors import Stop  # noqa: PLC0415
+
+    if leave_older or not waiting.forgotten:
+        return _report_forgotten(topic, waiting)
+    partitions = ",".join(str(partition) for partition in sorted(waiting.forgotten))
+    raise Stop(
+        f"{_forgotten(topic, waiting)} A replay puts the position behind them for good, so nothing was sent. Give "
+        "--leave-older to send the newer ones only. To have older ones wait, set the position first: "
+        f"`kafka-consumer-groups --reset-offsets --group {waiting.group} --topic {waiting.topic}:{partitions} "
+        "--to-earliest --execute`, or with `--to-datetime` and the time of the last replay"
+    )
+
+
+def _forgotten(topic: str, waiting: WaitingLetters) -> str:
+    older = counted(waiting.forgotten.total(), "older dead letter")
+    return (
+        f"{older} of {topic} may have been sent back: Kafka has no position of the group {waiting.group} any more. "
+        f"`sowstream dlq list {topic} --all` shows them."
+    )
 
 
 def _refuse_nothing(topic: str, selection: LetterSelection, counts: Survey) -> None:

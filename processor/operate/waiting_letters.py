@@ -2,8 +2,8 @@
 
 A consumer group without members keeps the position of each partition: letters before it were sent back, or appended
 again. Kafka forgets a position some time after its commit (`offsets.retention.minutes`, default seven days). So
-without a position, letters older than that, or than the topic's retention, do not wait any more, although they may
-still be kept: they may have been sent back.
+without a position, letters that are older do not wait, although they are still kept: they may have been sent back
+(`Admin.unread_offsets`).
 """
 
 from __future__ import annotations
@@ -119,15 +119,19 @@ class WaitingLetters:
             self._cut = SnapshotBoundary(
                 config.kafka, admin, topic=self.topic, partitions=partitions, group=group, has_marks=False
             )
-            self._refuse_foreign()
         except BaseException:
             self._reader.close()
             raise
-        retention_ms = int(admin.topic_config([self.topic])[self.topic].get("retention.ms", -1))
-        kept_ms = admin.offsets_kept_ms()
-        self._oldest_ms = int(time.time() * 1000) - (kept_ms if retention_ms < 0 else min(kept_ms, retention_ms))
-        self.forgotten = 0
-        """Number of letters that the last `letters` left out, because Kafka may have forgotten that they were sent."""
+        try:
+            self._refuse_foreign()
+            lost = [number for number, end in self._cut.ends.items() if end and self.positions[number] is None]
+            self._unread = admin.unread_offsets(self.topic, lost) if lost else {}
+        except BaseException:
+            self.__exit__()
+            raise
+        self.forgotten: Counter[int] = Counter()
+        """Number of letters of each partition that the last `letters` left out, because Kafka may have forgotten that
+        they were sent back."""
 
     def __enter__(self) -> Self:
         return self
@@ -146,10 +150,11 @@ class WaitingLetters:
             Stop: a partition cannot be read.
         """
         begins = {partition: position or 0 for partition, position in self.positions.items()}
-        self.forgotten = 0
+        self.forgotten.clear()
         for partition, batch in self._cut.between(begins, self._cut.ends if until is None else until):
             waiting = [letter for record in batch if self.waits(letter := read_letter(partition, record))]
-            self.forgotten += len(batch) - len(waiting)
+            if len(waiting) < len(batch):
+                self.forgotten[partition] += len(batch) - len(waiting)
             yield partition, waiting
 
     def everything(self) -> Iterator[tuple[int, list[DeadLetter]]]:
@@ -160,9 +165,7 @@ class WaitingLetters:
     def waits(self, letter: DeadLetter) -> bool:
         """Return whether a dead letter has not been sent back yet."""
         position = self.positions[letter.partition]
-        if position is None:
-            return letter.record.timestamp_ms >= self._oldest_ms
-        return letter.record.offset >= position
+        return letter.record.offset >= (self._unread.get(letter.partition, 0) if position is None else position)
 
     def ends(self, counts: Survey) -> dict[int, int]:
         """The ends, by partition, behind which the position is to be moved: no letter of a survey stays before them.
@@ -204,7 +207,6 @@ class WaitingLetters:
         """
         for partition, position in self.positions.items():
             if position is not None and position > self._cut.ends[partition]:
-                self._cut.close()
                 raise Stop(
                     f"{self.topic} partition {partition} ends at {self._cut.ends[partition]}, but the group "
                     f"{self.group} stands at {position}: the topic has lost records. Set the group back with Kafka's "

@@ -22,6 +22,7 @@ from processor.kafka.admin.admin import Admin
 from processor.topics.family import TopicSpec
 from processor.trial.broker import EmbeddedBroker
 from tests.programs.faults.broker.cluster import Cluster
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.broker
 
@@ -162,8 +163,42 @@ def test_a_dead_broker_takes_no_core(tmp_path: Path) -> None:
 def test_the_time_for_which_positions_are_kept_is_that_of_the_brokers(bootstrap: str) -> None:
     """Kafka's default is seven days, in milliseconds; it also counts where the settings of brokers cannot be seen."""
     admin = Admin({"bootstrap.servers": bootstrap})
-    assert admin.offsets_kept_ms() == 7 * 86_400_000
-    forbidden: Future[Any] = Future()
-    forbidden.set_exception(KafkaException(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)))
-    admin._ask_broker = lambda names, _timeout_s: dict.fromkeys(names, forbidden)  # type: ignore[method-assign]
-    assert admin.offsets_kept_ms() == 7 * 86_400_000
+    assert admin._offsets_kept_ms(PATIENCE_S) == 7 * 86_400_000
+    admin._ask_broker = lambda names, _timeout_s: dict.fromkeys(names, failed(FORBIDDEN))  # type: ignore[method-assign]
+    assert admin._offsets_kept_ms(PATIENCE_S) == 7 * 86_400_000
+
+
+FORBIDDEN = KafkaError.CLUSTER_AUTHORIZATION_FAILED
+
+
+def failed(code: int) -> Future[Any]:
+    """An answer that is an error."""
+    future: Future[Any] = Future()
+    future.set_exception(KafkaException(KafkaError(code)))
+    return future
+
+
+def done(answer: object) -> Future[Any]:
+    """An answer."""
+    future: Future[Any] = Future()
+    future.set_result(answer)
+    return future
+
+
+def test_the_settings_of_brokers_come_from_any_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that is away is passed over; the default is not taken where none answers."""
+    monkeypatch.setattr("processor.kafka.admin.admin._TRY_S", 0.1)
+    admin = Admin({"bootstrap.servers": "localhost:1"})
+    cluster = done(SimpleNamespace(nodes=[SimpleNamespace(id=number) for number in (1, 2)]))
+    admin._client = cast("Any", SimpleNamespace(describe_cluster=lambda **_: cluster))
+    monkeypatch.setattr(admin.renewal, "unanswered", lambda _question: None)
+    entries = {"offsets.retention.minutes": SimpleNamespace(value="60")}
+    answers = {"1": failed(KafkaError._TIMED_OUT), "2": done(entries)}
+    monkeypatch.setattr(admin, "_ask_broker", lambda names, _timeout_s: {name: answers[name] for name in names})
+    assert admin._offsets_kept_ms(PATIENCE_S) == 3_600_000
+    answers["2"] = answers["1"]
+    with pytest.raises(BrokerUnavailable, match="reading the settings of a broker"):
+        admin._offsets_kept_ms(PATIENCE_S)
+    answers["1"] = failed(KafkaError.INVALID_REQUEST)
+    with pytest.raises(Stop, match="reading the settings of a broker"):
+        admin._offsets_kept_ms(PATIENCE_S)

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 
 import processor.operate.letter_replay
 from processor.errors import Stop
+from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
 from processor.kafka.admin.topic_changes import TopicChanges
 from processor.operate.letter_replay import DeadLetterReplay
@@ -62,7 +63,7 @@ def test_the_other_letters_of_a_key_wait_on_in_their_order(office: Office) -> No
 def test_a_replay_moves_the_position_behind_the_markers_of_transactions(office: Office) -> None:
     """Nothing is counted as waiting after the replay of all letters, nor after one that finds none."""
     group, topic = office.config.letters_group(office.name), f"{office.name}.dlq"
-    watch = BacklogWatch(GroupInspector(office.config.kafka), [])
+    watch = BacklogWatch(Admin(office.config.kafka), GroupInspector(office.config.kafka), [])
     producer = Producer({**office.config.kafka, "transactional.id": office.name})
     producer.init_transactions(60)
     for _ in range(2):
@@ -180,23 +181,42 @@ def test_random_interrupted_replays_send_each_letter_once(
 
 @pytest.mark.parametrize("retention_ms", [None, -1, 30 * 86_400_000])
 def test_letters_older_than_the_memory_of_positions_do_not_wait(office: Office, retention_ms: int | None) -> None:
-    """Without a position, which Kafka may have forgotten, they may have been sent back; the command prints a notice."""
+    """Without a position, which Kafka may have forgotten, they may have been sent back; a replay leaves them by choice.
+
+    The gauge counts those that wait.
+    """
     if retention_ms is not None:
         TopicChanges(office.config.kafka).set_config(f"{office.name}.dlq", {"retention.ms": str(retention_ms)})
     producer = Producer({"bootstrap.servers": office.world.bootstrap})
     for days in (8, 6):
         past_ms = int((time.time() - days * 86_400) * 1000)
-        producer.produce(f"{office.name}.dlq", b"%d" % days, b"k", timestamp=past_ms)
+        producer.produce(f"{office.name}.dlq", b"%d" % days, b"k", 1, timestamp=past_ms)
     assert producer.flush(120) == 0
+    group, topic = office.config.letters_group(office.name), f"{office.name}.dlq"
+    watch = BacklogWatch(Admin(office.config.kafka), GroupInspector(office.config.kafka), [])
+    assert watch._behind(group, topic, range(4), are_letters=True) == {0: 0, 1: 1, 2: 0, 3: 0}
     assert [letter["value"] for letter in office.waiting()] == [6]
     with WaitingLetters(office.config, office.name) as there:
         assert [len(letters) for _, letters in there.everything() if letters] == [2]
     listed = office.run("list")
     notice = f"1 older dead letter of {office.name} may have been sent back"
     assert notice in listed.stderr
-    replayed = office.run("replay")
-    assert notice in replayed.stderr
-    assert f"1 dead letter of {office.name} sent back." in replayed.stderr
+    for refused in (office.run("replay"), office.run("replay", "--dry-run")):
+        assert refused.returncode == 1
+        assert notice in refused.stderr
+        assert "Give --leave-older to send the newer ones only" in refused.stderr
+        assert f"--group {group} --topic {topic}:1 --to-earliest" in refused.stderr
+    assert office.sent() == []
+    if retention_ms is None:
+        replayed = office.run("replay", "--leave-older")
+        assert (replayed.returncode, notice in replayed.stderr) == (0, True)
+        assert numbers(office) == [6]
+    else:
+        Admin(office.config.kafka).set_offsets(group, topic, {1: 0})
+        assert office.run("replay").returncode == 0
+        assert numbers(office) == [6, 8]
+    assert office.run("replay").returncode == 0
+    assert watch._behind(group, topic, range(4), are_letters=True) == dict.fromkeys(range(4), 0)
 
 
 LARGE = json.dumps({"id": 1, "text": "a large record " * 1_500_000}).encode()

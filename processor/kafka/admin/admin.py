@@ -23,7 +23,7 @@ from processor.errors import ConfigurationError, Stop
 from processor.kafka import errors as kafka_errors
 from processor.kafka import outage, properties
 from processor.kafka.admin.first_contact import CONNECT_TIMEOUT_S, Cluster, check_files, fetch_cluster
-from processor.kafka.admin.groups import CommittedOffsets, ask_groups, ask_offsets, committed_in
+from processor.kafka.admin.groups import NO_OFFSET, CommittedOffsets, ask_groups, ask_offsets, committed_in
 from processor.kafka.admin.questions import ASK_TIMEOUT_S, COORDINATOR_TIMEOUT_S, OVERDUE_S, Question, in_time, values
 from processor.kafka.admin.rights import grant
 from processor.kafka.admin.topic_changes import create_topics, delete_topics
@@ -233,23 +233,41 @@ class Admin:
         future, limit_s = self._ask_config([name], ASK_TIMEOUT_S)[name], ASK_TIMEOUT_S + OVERDUE_S
         return Question(f"reading the settings of {name}", future, limit_s, lambda done: values(done.result()))
 
-    def offsets_kept_ms(self) -> int:
-        """How long Kafka keeps a position of a group without members after its commit, in milliseconds.
+    def unread_offsets(self, topic: str, partitions: Iterable[int], timeout_s: float | None = None) -> dict[int, int]:
+        """The offset of each partition from which a group without members and positions has read nothing, for certain.
 
-        Kafka's default where this user may not see the settings of brokers.
+        Kafka forgets a position some time after its commit (`offsets.retention.minutes`). Records that are older than
+        that, or than the topic's retention, may have been read by such a group.
 
         Raises:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        doing, limit_s = "reading the settings of a broker", self._limit_s()
-        cluster = in_time(self._client.describe_cluster(request_timeout=limit_s), limit_s)
+        # The ends first: a record that arrives meanwhile is behind them.
+        ends = self.end_offsets(topic, partitions, timeout_s)
+        kept_ms = self._offsets_kept_ms(self._limit_s(timeout_s))
+        retention_ms = int(self.topic_config([topic], timeout_s)[topic].get("retention.ms", -1))
+        oldest_ms = int(time.time() * 1000) - (kept_ms if retention_ms < 0 else min(kept_ms, retention_ms))
+        offsets = self.end_offsets(topic, ends, timeout_s, kind=oldest_ms)
+        return {partition: ends[partition] if at == NO_OFFSET else at for partition, at in offsets.items()}
+
+    def _offsets_kept_ms(self, timeout_s: float) -> int:
+        """How long Kafka keeps a position of a group without members after its commit, in milliseconds.
+
+        Kafka's default where this user may not see the settings of brokers. Only a broker itself sends its settings, so
+        one after the other is asked.
+        """
+        doing = "reading the settings of a broker"
+        cluster: Any = in_time(self._client.describe_cluster(request_timeout=timeout_s), timeout_s)
         if isinstance(cluster, KafkaException):
             raise kafka_errors.stop(cluster, doing) from cluster
-        broker = str(cluster.nodes[0].id)
-        entries = self._ask("settings of the broker", self._ask_broker, [broker], limit_s)[broker]
+        entries: Any = {}
+        for broker in (str(node.id) for node in cluster.nodes):
+            entries = self._ask("settings of the broker", self._ask_broker, [broker], min(timeout_s, _TRY_S))[broker]
+            if not isinstance(entries, KafkaException) or not kafka_errors.is_unanswered(entries):
+                break
         if isinstance(entries, KafkaException):
-            if kafka_errors.is_unanswered(entries):
+            if not kafka_errors.is_forbidden(entries):
                 raise kafka_errors.stop(entries, doing) from entries
             entries = {}
         return int(values(entries).get("offsets.retention.minutes", _OFFSETS_KEPT_MINUTES)) * 60_000

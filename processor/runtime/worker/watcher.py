@@ -195,13 +195,15 @@ class WatchedPipeline(NamedTuple):
 class BacklogWatch:
     """Asks for the backlogs of a process's pipelines, of one after the other; where all partitions run, for nothing."""
 
-    def __init__(self, groups: GroupInspector, watched: Sequence[WatchedPipeline]) -> None:
+    def __init__(self, admin: Admin, groups: GroupInspector, watched: Sequence[WatchedPipeline]) -> None:
         """Create a watch; it sends no request before `run`.
 
         Args:
+            admin: asked which dead letters were certainly not sent back.
             groups: a connection of its own: committed offsets are asked for by a consumer of each group.
             watched: the pipelines.
         """
+        self._admin = admin
         self._groups = groups
         self._watched = watched
         self._looks = 0
@@ -227,14 +229,16 @@ class BacklogWatch:
             idle = [number for number, task in tasks.items() if task.state is not TaskState.RUNNING]
             one.backlog.input = self._behind(one.group, one.source, idle)
             if counts_letters:
-                one.backlog.letters = self._behind(one.letters_group, one.letters, tasks)
+                one.backlog.letters = self._behind(one.letters_group, one.letters, tasks, are_letters=True)
         except Stop as error:
             log.debug("backlog unknown", group=one.group, why=str(error))
 
-    def _behind(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+    def _behind(
+        self, group: str, topic: str, partitions: Iterable[int], *, are_letters: bool = False
+    ) -> dict[int, int]:
         """The number of offsets between a group's position and the end of each partition.
 
-        Without a position all that is kept counts.
+        Without a position all that is kept counts, but of dead letters those that were certainly not sent back.
 
         Raises:
             Stop: no answer, or the rights are missing.
@@ -245,8 +249,10 @@ class BacklogWatch:
         positions = self._groups.offsets({group: places}, _ASK_TIMEOUT_S)[group]
         ends = self._groups.ends(places, is_committed=False, timeout_s=_ASK_TIMEOUT_S)
         begins = self._groups.begins(places, timeout_s=_ASK_TIMEOUT_S)
+        lost = [place[1] for place in places if are_letters and ends[place] and positions.get(place) is None]
+        unread = self._admin.unread_offsets(topic, lost, _ASK_TIMEOUT_S) if lost else {}
         return {
-            place[1]: max(0, end - max(begin, positions.get(place) or 0))
+            place[1]: max(0, end - max(begin, positions.get(place) or unread.get(place[1], 0)))
             for place in places
             if (end := ends[place]) is not None and (begin := begins[place]) is not None
         }

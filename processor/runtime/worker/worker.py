@@ -143,6 +143,7 @@ class _Worker:
         groups = {pipeline.name: f"{config.group_prefix}.{pipeline.name}" for pipeline in chosen}
         topics = TopicMonitor(admin, needed(chosen), on_change=self._topics_changed, headroom=headroom)
         backlog = BacklogWatch(
+            admin,
             GroupInspector(config.kafka),
             [
                 WatchedPipeline(
