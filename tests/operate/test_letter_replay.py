@@ -20,6 +20,7 @@ from processor.operate.letter_replay import DeadLetterReplay
 from processor.operate.waiting_letters import LetterSelection, WaitingLetters, survey
 from processor.runtime.worker.watcher import BacklogWatch
 from tests.operate.conftest import Office
+from tests.waiting import until
 
 pytestmark = pytest.mark.broker
 
@@ -71,15 +72,15 @@ def test_a_replay_moves_the_position_behind_the_markers_of_transactions(office: 
         for partition in range(2):
             producer.produce(topic, b"1", b"k", partition, headers={"dlq_reason": "undecodable"})
         producer.commit_transaction(60)
-    assert set(watch._behind(group, topic, [0, 1]).values()) == {4}
+    until(lambda: set(watch._behind(group, topic, [0, 1]).values()) == {4}, "the markers of the transactions")
     assert office.replay() == 4
-    assert set(watch._behind(group, topic, range(4)).values()) == {0}
+    until(lambda: set(watch._behind(group, topic, range(4)).values()) == {0}, "the markers of the transactions")
     producer.begin_transaction()
     producer.produce(topic, b"1", b"k", 0, headers={"dlq_reason": "undecodable"})
     assert producer.flush(60) == 0
     producer.abort_transaction(60)
     assert office.replay() == 0
-    assert set(watch._behind(group, topic, range(4)).values()) == {0}
+    until(lambda: set(watch._behind(group, topic, range(4)).values()) == {0}, "the markers of the transactions")
 
 
 def test_letters_after_the_last_selected_one_stay(office: Office) -> None:
@@ -216,7 +217,7 @@ def test_letters_older_than_the_memory_of_positions_do_not_wait(office: Office, 
         assert office.run("replay").returncode == 0
         assert numbers(office) == [6, 8]
     assert office.run("replay").returncode == 0
-    assert watch._behind(group, topic, range(4), are_letters=True) == dict.fromkeys(range(4), 0)
+    until(lambda: not any(watch._behind(group, topic, range(4), are_letters=True).values()), "the replay's position")
 
 
 LARGE = json.dumps({"id": 1, "text": "a large record " * 1_500_000}).encode()
