@@ -6,6 +6,7 @@ reads the record's own digits.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -145,6 +146,7 @@ def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Cal
     exponent = exact.as_tuple().exponent
     if not isinstance(exponent, int) or scale < 0 or -exponent > scale - 1:
         return None
+    long_number = _long_number(names[-1], max(scale + exact.adjusted() + 1, 1))
     kind: DataType = DecimalType(_DIGITS, scale)
     for member in reversed(names):
         kind = StructType([StructField(member, kind)])
@@ -159,9 +161,17 @@ def _as_written(name: Comparison, exact: Decimal, names: tuple[str, ...]) -> Cal
         for member in names:
             found = found.getField(member)
         constant = F.lit(exact.quantize(Decimal(1).scaleb(-scale), None, _CONTEXT))
+        found = F.when(~source.value.rlike(long_number), found)
         return F.coalesce(compared(name, found, constant), F.raise_error(problem).cast("boolean"))
 
     return compare
+
+
+def _long_number(name: str, digits_max: int) -> str:
+    """The pattern of a member with a number of more digits than Spark keeps, without zeros in front."""
+    member = json.dumps(name, ensure_ascii=False).replace("\\E", r"\E\\E\Q")
+    more = rf"(?:[0-9]{{{digits_max},}}|(?=[0-9]*\.)[0-9.]{{{digits_max + 1},}})"
+    return rf"\Q{member}\E\s*:\s*-?[0.]*[1-9]{more}"
 
 
 def _known(verdict: bool, found: Column) -> Column:

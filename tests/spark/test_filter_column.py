@@ -119,6 +119,13 @@ def test_only_records_that_pass_the_jvm_go_to_python(spark) -> None:
         ("/legs/ccy LIKE 'E'", '{"legs":[{"ccy":"USD"},{"ccy":{"E":1}}]}', "has no text at /legs/ccy"),
         ("/px > 1", '{"px":"Infinity"}', "has no finite number at /px"),
         ("/px = 0", '{"px":1e-300000000}', "number at /px has more digits than Spark can compare"),
+        ("/px = 0.1", f'{{"px":0.1{"0" * 40}1}}', "number at /px has more digits than Spark can compare"),
+        (
+            "/px < -10.25",
+            f'{{"id":1,"px" : -10.25{"0" * 40}1}}',
+            "number at /px has more digits than Spark can compare",
+        ),
+        ("/px >= 1e-20", f'{{"px":1.{"0" * 20}1e-20}}', "number at /px has more digits than Spark can compare"),
     ],
 )
 def test_a_value_of_another_type_fails_the_query(spark, text, value, said) -> None:
