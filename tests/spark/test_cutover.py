@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from spark_integration.merge.moves.handback import handback
 from spark_integration.merge.moves.merge_query import Checkpoint
 from spark_integration.merge.moves.run_merge import run_merge
 from spark_integration.merge.moves.takeover import takeover
+from spark_integration.merge.streaming.processor import InputEnd
 
 pytestmark = [
     pytest.mark.broker,
@@ -219,6 +221,29 @@ def test_a_handback_expires_no_record_whose_update_waits(spark, bootstrap, uniqu
     assert worker.stop() == 0
     assert [seen.value for seen in world.read("sow")][:2] == [b'{"id":1,"a":1}', b'{"id":1,"a":1,"b":2}']
     world.close()
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_repeated_micro_batch_of_a_drain_expires_nothing_more(spark, tmp_path, is_committed: bool) -> None:
+    """What expired in one that is committed is in Kafka; another one may have written some of it."""
+    for directory in ("offsets", "commits"):
+        (tmp_path / directory).mkdir()
+    times = [1_000, 2_000, 3_000]
+
+    def plan(number: int) -> None:
+        lines = ["v1", json.dumps({"batchTimestampMs": times[number]}), json.dumps({"orders.publish": {"0": 0}})]
+        (tmp_path / "offsets" / f"{number}").write_text("\n".join(lines))
+
+    plan(0)
+    plan(1)
+    for number in range(2 if is_committed else 1):
+        (tmp_path / "commits" / f"{number}").write_text("v1\n{}")
+    checkpoint, end = Checkpoint(spark, str(tmp_path)), InputEnd(1_000 if is_committed else 2_000, 0)
+    assert checkpoint.close_input() == end
+    checkpoint.forget_commit(1)
+    assert checkpoint.close_input() == end
+    plan(2)
+    assert checkpoint.close_input() == end
 
 
 def test_moves_that_cannot_be_made_leave_the_workers_merging(spark, world, tmp_path) -> None:

@@ -142,8 +142,8 @@ def _drained(query: MergeQuery, fence: Fence) -> dict[int, int]:
 
     The last micro-batch is repeated even if it is committed: only after a micro-batch of its own run does Spark begin
     one without input, which writes the acks. Each new number in the checkpoint also stops a query that was only thought
-    dead. Behind the last micro-batch nothing expires: an update that was published in time may wait in Kafka. What is
-    due then is left to the workers.
+    dead. Nothing more expires: an update that was published in time may wait in Kafka. What is due then is left to the
+    workers.
     """
     checkpoint, source = Checkpoint(query.spark, fence.checkpoint), query.settings.kafka_topic("publish")
     last = checkpoint.planned

@@ -4,7 +4,7 @@ The checkpoint of a streaming merge: the micro-batches that were planned and com
 
     <path>/offsets/<number>   planned: the last line has the offset after the last record of each partition, as JSON
     <path>/commits/<number>   committed: all of its output is in Kafka
-    <path>/last/<number>      the last one before the drain of a handback
+    <path>/closed/<number>    the first one of the drain of a handback that expires nothing
 
 The files of the first two are Spark's own. A planned micro-batch that is not committed may have written a part of its
 output; Spark repeats it at the next start, with the same records. A number is planned by one process only: a query that
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _PLANNED: Final = "offsets"
 _COMMITTED: Final = "commits"
-_LAST: Final = "last"
+_CLOSED: Final = "closed"
 
 
 class Checkpoint:
@@ -68,16 +68,19 @@ class Checkpoint:
         return {int(partition): int(offset) for partition, offset in by_partition.items()}
 
     def close_input(self) -> InputEnd:
-        """Note the last micro-batch before the drain of a handback, unless it is noted.
+        """Note the first micro-batch of the drain of a handback that expires nothing, unless it is noted.
 
         Returns:
-            The time of that micro-batch: those behind it expire nothing, also where a later drain repeats them.
+            The time of the one before it. What expired in a last micro-batch that is committed is in Kafka; again, it
+            would expire more where its run asked for the end of the input earlier, as a run that ends does. One that is
+            not committed expires what it may have written.
         """
-        if (number := self._last(_LAST)) is None:
-            number = self.planned
-            self._files.createNewFile(self._path(f"{self.path}/{_LAST}/{number}"))
-        assert number is not None
-        return InputEnd(int(json.loads(self._plan(number)[1])["batchTimestampMs"]), 0)
+        last, first = self.planned, self._last(_CLOSED)
+        assert last is not None
+        if first is None:
+            first = last if self.is_committed(last) else last + 1
+            self._files.createNewFile(self._path(f"{self.path}/{_CLOSED}/{first}"))
+        return InputEnd(int(json.loads(self._plan(first - 1)[1])["batchTimestampMs"]) if first else 0, 0)
 
     def forget_commit(self, number: int) -> None:
         """Have the next start repeat a micro-batch: its output comes again, and acks that wait for the next one too."""
