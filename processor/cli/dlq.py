@@ -81,7 +81,11 @@ def replay(
     config: ConfigFile = None,
     bootstrap: Bootstrap = None,
 ) -> None:
-    """Send the waiting dead letters back to the input topic, each exactly once, even if repeated or interrupted."""
+    """Send the waiting dead letters back to the input topic, each exactly once, even if repeated or interrupted.
+
+    With --reason or --offset, others that come before a sent one are appended again. Of more than 10,000 in a
+    partition, an interruption may leave an older update of a key behind a newer one.
+    """
     from processor.operate.letter_replay import DeadLetterReplay, replayable  # noqa: PLC0415
     from processor.operate.waiting_letters import LetterSelection, WaitingLetters, survey  # noqa: PLC0415
 

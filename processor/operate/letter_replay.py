@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, Self
 
 from processor.config import Config
@@ -105,7 +105,7 @@ class FullRecords:
         return None
 
 
-_LETTERS_MAX: Final = 1_000  # Limit of one transaction, besides the bytes of the values.
+_LETTERS_MAX: Final = 10_000  # Limit of one transaction, besides the bytes of the values.
 _BYTES_MAX: Final = 16 * 1024 * 1024
 _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
 """Size limit of a record that is fetched from its input."""
@@ -189,7 +189,10 @@ class DeadLetterReplay:
         Raises:
             Stop: another replay took over, or Kafka did not take a transaction; committed letters stay sent.
         """
-        for partition, letters in self.waiting.letters(counts.until):
+        for partition, until in counts.until.items():
+            # One partition after the other: in a transaction for each read, an interruption would leave letters that
+            # were appended again behind later ones of their keys.
+            letters = (letter for _, batch in self.waiting.letters({partition: until}) for letter in batch)
             for stretch in _stretches(letters):
                 with self._explained():
                     self._move_fitting(partition, stretch, selection)
@@ -285,7 +288,7 @@ class DeadLetterReplay:
         )
 
 
-def _stretches(letters: list[DeadLetter]) -> Iterator[list[DeadLetter]]:
+def _stretches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
     """Split the dead letters of one partition into stretches of one transaction each."""
     stretch: list[DeadLetter] = []
     size_bytes = 0

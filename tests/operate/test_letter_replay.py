@@ -61,6 +61,24 @@ def test_the_other_letters_of_a_key_wait_on_in_their_order(office: Office) -> No
     assert [seen.value for seen in office.world.read("publish")] == [b"1", b"0", b"2"]
 
 
+def test_an_interrupted_replay_keeps_the_order_of_the_others(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The letters of a partition move in one transaction, however few of them each read returns."""
+    reasons = ["key_mismatch", "undecodable", "undecodable", "key_mismatch", "undecodable"]
+    letters = [(b"7", b"%d" % number, {"dlq_reason": reason}) for number, reason in enumerate(reasons)]
+    office.world.publish(letters, "dlq")
+    monkeypatch.setattr("processor.client.feeds.snapshot_boundary._READ_MAX", 1)
+    selection = LetterSelection("undecodable")
+
+    def interrupt(_count: int) -> None:
+        raise KeyboardInterrupt
+
+    with DeadLetterReplay(office.config, office.name) as running, contextlib.suppress(KeyboardInterrupt):
+        running.send(survey(running.waiting.letters(), selection), selection, interrupt)
+    assert [letter["value"] for letter in office.waiting()] == [0, 3]
+    assert office.replay() == 2
+    assert [seen.value for seen in office.world.read("publish")] == [b"1", b"2", b"4", b"0", b"3"]
+
+
 def test_a_replay_moves_the_position_behind_the_markers_of_transactions(office: Office) -> None:
     """Nothing is counted as waiting after the replay of all letters, nor after one that finds none."""
     group, topic = office.config.letters_group(office.name), f"{office.name}.dlq"
