@@ -1,8 +1,7 @@
 """The messages that are leased to one consumer, the decision about each of them, and the dead letters.
 
 A lease begins when Kafka delivers a message and lasts for the queue's setting `lease`. A message whose lease may have
-ended before its turn comes is not handed out: another consumer may have it. Outcomes reach Kafka with the next fetch,
-and after a tenth of a second at the latest while messages are handled.
+ended before its turn comes is not handed out: another consumer may have it.
 
 Kafka counts a delivery when it leases a message, and takes none back. So that it counts the messages that are handed
 out, leases are taken ahead only while messages are handled well: one at first, then twice as many each time, but no
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SEND_EVERY_S: Final = 0.1
 _ON_THE_WAY_S: Final = 0.2
-"""The time from a decision until Kafka has it: `_SEND_EVERY_S`, and a fetch that is under way."""
+"""The time from a decision until Kafka has it: the tenth of a second of `settle`, and a fetch that is under way."""
 _SHARE_KEPT: Final = 0.05
 """Part of a lease that must be left when a message is handed out."""
 _TOOK_LEAST_S: Final = 0.001
@@ -48,16 +46,13 @@ class LeaseSource(Protocol):
     """The member of a share group that leases messages: `ShareReader`."""
 
     def poll(self, timeout_s: float, leases_max: int) -> list[Lease]:
-        """Send outcomes, and return the next leases, so many at most."""
+        """Return the next leases, so many at most."""
 
     def settle(self, lease: Lease, verdict: Verdict) -> None:
-        """Decide about one."""
+        """Decide about one: the outcome is sent with the next fetch, and in a tenth of a second at the latest."""
 
     def drop(self, lease: Lease) -> None:
         """Forget one whose lease has ended."""
-
-    def send(self) -> None:
-        """Send outcomes."""
 
     def close(self) -> None:
         """Send outcomes, and leave."""
@@ -108,8 +103,6 @@ class Backlog:
         self._fetched_s = clock_s()
         self._waiting: deque[Lease] = deque()
         self._handed_out: list[QueueMessage] = []
-        self._unsent = False
-        self._sent_s = clock_s()
 
     @property
     def leased(self) -> int:
@@ -140,8 +133,6 @@ class Backlog:
         for message in [one for one in self._handed_out if one.outcome is not None]:
             self._handed_out.remove(message)
             self._apply(message)
-        if self._unsent and self._clock_s() - self._sent_s >= _SEND_EVERY_S:
-            self._send()
 
     def close(self) -> None:
         """Release the messages without an outcome, and leave."""
@@ -150,7 +141,7 @@ class Backlog:
         try:
             self.settle_decided()
             for lease in self._waiting:
-                self._settle(lease, "release")
+                self._source.settle(lease, "release")
             self._waiting.clear()
         finally:
             self._source.close()
@@ -163,8 +154,7 @@ class Backlog:
     def _fetch(self, wait_s: float) -> bool:
         """Lease the next messages; returns whether any came."""
         leases = self._source.poll(wait_s, self._leases_next)
-        self._unsent, self._sent_s = False, self._clock_s()
-        self._leases_unpaced, self._fetched_s = len(leases), self._sent_s
+        self._leases_unpaced, self._fetched_s = len(leases), self._clock_s()
         few = max(1, self._settings.max_deliveries / 2)
         suspects = [lease for lease in leases if lease.deliveries > few]
         if suspects:
@@ -213,7 +203,7 @@ class Backlog:
             self._give_up(lease)
         elif message.outcome == "ack":
             self.counts["acknowledged"] += 1
-            self._settle(lease, "accept")
+            self._source.settle(lease, "accept")
         elif message.outcome == "reject":
             self.counts["rejected"] += 1
             self._bury(lease, "rejected", message.reason)
@@ -222,7 +212,7 @@ class Backlog:
         else:
             self.counts["released"] += 1
             self._lease_singly()
-            self._settle(lease, "release")
+            self._source.settle(lease, "release")
 
     def _is_lapsed(self, lease: Lease, left_s: float) -> bool:
         """Whether less than this time is left of a lease."""
@@ -238,16 +228,7 @@ class Backlog:
         """Make a message a dead letter."""
         self._letters.write(lease, reason, detail)
         self.counts["dead"] += 1
-        self._settle(lease, "reject")
-
-    def _settle(self, lease: Lease, verdict: Verdict) -> None:
-        self._source.settle(lease, verdict)
-        self._unsent = True
-
-    def _send(self) -> None:
-        if self._unsent:
-            self._source.send()
-        self._unsent, self._sent_s = False, self._clock_s()
+        self._source.settle(lease, "reject")
 
 
 _DETAIL_BYTES_MAX: Final = 1000

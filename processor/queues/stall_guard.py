@@ -130,10 +130,6 @@ class StallGuard:
         """Forget one whose lease has ended."""
         self._source.drop(lease)
 
-    def send(self) -> None:
-        """Send outcomes."""
-        self._source.send()
-
     def close(self) -> None:
         """Leave, and set a limit that was raised to the former one, which no other consumer knows."""
         self._source.close()

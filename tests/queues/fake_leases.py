@@ -37,7 +37,7 @@ class FakeLeases:
     def poll(self, timeout_s: float, leases_max: int) -> list[Lease]:
         """Send outcomes, and lease the next records."""
         assert self._held == self._decided.keys(), "a poll before each record of the last one has an outcome"
-        self.send()
+        self._send()
         self.asked.append(leases_max)
         taken, self._free = self._free[:leases_max], self._free[leases_max:]
         self._held = set(taken)
@@ -55,8 +55,7 @@ class FakeLeases:
         self._held.discard(lease.record.offset)
         self._free = sorted([*self._free, lease.record.offset])
 
-    def send(self) -> None:
-        """Send the outcomes."""
+    def _send(self) -> None:
         if self._decided:
             self.sent.append(self._decided)
         for offset, verdict in self._decided.items():
@@ -68,7 +67,7 @@ class FakeLeases:
 
     def close(self) -> None:
         """Send the outcomes; the records that are held are free."""
-        self.send()
+        self._send()
         self._free += sorted(self._held)
         self._held.clear()
         self.is_closed = True
@@ -76,7 +75,7 @@ class FakeLeases:
     @property
     def verdicts(self) -> dict[int, Verdict]:
         """The last outcome of each record."""
-        return {offset: verdict for sent in self.sent for offset, verdict in sent.items()}
+        return {offset: verdict for sent in [*self.sent, self._decided] for offset, verdict in sent.items()}
 
 
 class Letters:

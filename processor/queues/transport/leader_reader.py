@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("sowstream.share_member")
 
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 1.0
-_GAPS_WITHIN_S: Final = 0.1
+SEND_WITHIN_S: Final = 0.1
+"""The longest time that outcomes wait for a fetch which they can travel with."""
 _RELEASE: Final = 2
 _REJECT: Final = 3
 
@@ -58,7 +59,7 @@ class _Exchange(NamedTuple):
 
 
 class LeaderReader:
-    """The share session with one broker. On the network thread; `wake` and `send` from any."""
+    """The share session with one broker. On the network thread; `wake` and `send_within` from any."""
 
     def __init__(self, node: int, owner: Owner, network: Network) -> None:
         """Begin without partitions.
@@ -79,8 +80,8 @@ class LeaderReader:
         self._session = ShareSession(owner.group, owner.member_id)
         self._connection: Any = None
         self._notifier = network.notifier()
-        self._closes = self._sends = False
-        self._gaps_due_s: float | None = None
+        self._closes = False
+        self._due_s: float | None = None
         self._grant: FetchGrant | None = None
         self._failures = 0
 
@@ -88,10 +89,12 @@ class LeaderReader:
         """Look for work."""
         self._notifier.notify()
 
-    def send(self) -> None:
-        """Send the outcomes now."""
-        self._sends = True
-        self._notifier.notify()
+    def send_within(self, seconds: float) -> None:
+        """Send the outcomes with the next fetch, and in this time at the latest; with the lock."""
+        due_s = time.monotonic() + seconds
+        if self._due_s is None or due_s < self._due_s:
+            self._due_s = due_s
+            self._notifier.notify()
 
     def close(self) -> None:
         """Send the outcomes, end the session, and end `run`."""
@@ -130,20 +133,21 @@ class LeaderReader:
         with self._owner.lock:
             if self._closes:
                 return self._session.is_open
-            has_outcomes = self._owner.book.has_outcomes(self.node)
-            if has_outcomes and (self._sends or self._are_gaps_due()):
+            if not self._owner.book.has_outcomes(self.node):
+                self._due_s = None
+            elif self._is_due:
                 return True
-            if not has_outcomes:
-                self._sends, self._gaps_due_s = False, None
             if self.partitions:
                 self._grant = self._owner.grant(self.node)
             return self._grant is not None
 
-    def _are_gaps_due(self) -> bool:
-        return self._gaps_due_s is not None and time.monotonic() >= self._gaps_due_s
+    @property
+    def _is_due(self) -> bool:
+        return self._due_s is not None and time.monotonic() >= self._due_s
 
     def _idle_s(self) -> float | None:
-        return None if self._gaps_due_s is None else max(0.0, self._gaps_due_s - time.monotonic())
+        due_s = self._due_s  # Another thread may set it meanwhile, and notifies.
+        return None if due_s is None else max(0.0, due_s - time.monotonic())
 
     async def _work(self) -> None:
         """Send a request, and apply its answer."""
@@ -188,7 +192,8 @@ class LeaderReader:
         if self._closes:
             outcomes = book.outcomes_for(self.node)
             return _Exchange(session.acknowledge(self.topic_id, outcomes, closes=True), outcomes, False, closes=True)
-        is_due, self._sends, self._gaps_due_s = self._sends or self._are_gaps_due(), False, None
+        is_due = self._is_due
+        self._due_s = None
         if self._grant is None and not is_due:
             return None
         outcomes = book.outcomes_for(self.node)
@@ -250,7 +255,8 @@ class LeaderReader:
                     self._owner.book.decide_runs(self.node, partition, acquired.unseen, _RELEASE)
         if has_gaps:
             # Nobody else decides about them, and unless they are, the partition stands still until their lease ends.
-            self._gaps_due_s = time.monotonic() + (_GAPS_WITHIN_S if leases else 0.0)
+            with self._owner.lock:
+                self.send_within(SEND_WITHIN_S if leases else 0.0)
         return is_well, leases
 
     def _read_refusals(self, answer: Any, outcomes: Outcomes) -> bool:

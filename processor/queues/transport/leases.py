@@ -193,7 +193,7 @@ _WAIT_MS: Final = 250
 """The longest wait of a fetch for its first record. A broker answers one request of a connection after the other, so
 outcomes and the end of the member wait for as long."""
 _WAIT_HELD_MS: Final = 50
-"""The same while records are held, whose outcomes may come, or brokers take turns."""
+"""The same while records are held, whose outcomes may come, or brokers take turns and none had a record at once."""
 _PATIENCE_MIN_S: Final = 0.01
 
 
@@ -213,6 +213,7 @@ class Demand:
         self._until_s = -1.0
         self._granted: dict[int, int] = {}
         self._turns: list[int] = []
+        self._asked: set[int] = set()
 
     def wait_for(self, seconds: float, records_max: int) -> None:
         """The caller waits for records, and holds so many at a time at most."""
@@ -221,6 +222,7 @@ class Demand:
     def satisfied(self) -> None:
         """The caller has records, and waits no longer."""
         self._until_s = -1.0
+        self._asked.clear()
 
     @property
     def is_waiting(self) -> bool:
@@ -246,6 +248,9 @@ class Demand:
         self._turns.remove(node)
         self._turns.append(node)
         self._granted[node] = max(1, free // len(idle))
+        self._asked.add(node)
+        if takes_turns and not self._asked.issuperset(nodes):
+            return FetchGrant(self._granted[node], 0)  # A record may wait at the next one.
         return FetchGrant(self._granted[node], _WAIT_HELD_MS if held or takes_turns else _WAIT_MS)
 
     def returned(self, node: int) -> None:

@@ -15,7 +15,7 @@ from kafka import errors
 
 from processor.errors import Stop
 from processor.queues.transport import share_session
-from processor.queues.transport.leader_reader import LeaderReader
+from processor.queues.transport.leader_reader import SEND_WITHIN_S, LeaderReader
 from processor.queues.transport.leases import Demand, FetchGrant, LeaseBook
 from processor.queues.transport.network import Network
 from processor.queues.transport.share_session import Membership
@@ -84,10 +84,11 @@ class ShareMember:
         for reader in list(self._readers.values()):
             reader.wake()
 
-    def send(self) -> None:
-        """Send the outcomes."""
-        for reader in list(self._readers.values()):
-            reader.send()
+    def send_soon(self) -> None:
+        """Send the outcomes with the next fetches, and in a tenth of a second at the latest; with the lock."""
+        for node, reader in self._readers.items():
+            if self.book.has_outcomes(node):
+                reader.send_within(SEND_WITHIN_S)
 
     def grant(self, node: int) -> FetchGrant | None:
         """A fetch that the broker may be asked for; with the lock."""
@@ -264,7 +265,7 @@ class ShareReader:
         return self._member.partitions
 
     def poll(self, timeout_s: float, leases_max: int) -> list[Lease]:
-        """Return the next records; outcomes travel with the request for them.
+        """Return the next records.
 
         Records that are held count: when `leases_max` of them have no outcome, no others come.
 
@@ -297,10 +298,15 @@ class ShareReader:
         return leases
 
     def settle(self, lease: Lease, verdict: Verdict) -> None:
-        """Decide about a record; Kafka learns of it with the next `poll`, `send` or `close`."""
+        """Decide about a record.
+
+        The outcome is sent with the next request for records to its broker, and in a tenth of a second at the latest,
+        also while no call comes.
+        """
         self._member.seen()
         with self._member.lock:
             is_held = self._member.book.settle(lease, verdict)
+            self._member.send_soon()
         if not is_held:
             self._on_lost([lease.place], "its share session has ended")
 
@@ -308,19 +314,6 @@ class ShareReader:
         """Forget a record whose lease has ended by its time: Kafka delivers it again without an outcome."""
         with self._member.lock:
             self._member.book.drop(lease)
-
-    def send(self) -> None:
-        """Send the outcomes now.
-
-        Raises:
-            Stop: the queue cannot be read on.
-        """
-        self._member.seen()
-        with self._member.lock:
-            self._member.check()
-            if self._member.book.has_outcomes():
-                self._member.send()
-        self._report_lost()
 
     def close(self) -> None:
         """Send the outcomes, and leave the group: records without one are available to other members at once.

@@ -44,6 +44,8 @@ class FakeBroker:
         """The requests that came."""
         self.pauses_s: list[float] = []
         """The pauses of the reader."""
+        self.waits_s: list[float | None] = []
+        """For how long at most the reader had nothing to do, each time."""
         self.refreshes = 0
         """How often the leaders were asked for."""
         self.failure: Stop | None = None
@@ -92,7 +94,8 @@ class FakeBroker:
     def notifier(self) -> Any:
         """What the reader waits for when it has nothing to do."""
 
-        async def wait(_: float | None) -> None:
+        async def wait(seconds: float | None) -> None:
+            self.waits_s.append(seconds)
             raise _Idle
 
         wait.notify = lambda: None  # type: ignore[attr-defined]

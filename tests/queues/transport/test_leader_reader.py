@@ -50,6 +50,21 @@ def test_outcomes_travel_with_the_next_fetch_of_the_session(broker: FakeBroker):
     assert (lost(broker), broker.pauses_s) == ([], [])
 
 
+def test_outcomes_are_sent_in_time_without_a_fetch(broker: FakeBroker):
+    """A reader that may fetch nothing now, as it is another broker's turn, acknowledges when the time has come."""
+    broker.book.settle(broker.take()[0], "accept")
+    broker.reader.send_within(60.0)
+    broker.run()
+    assert broker.waits_s[0] is None
+    assert 0 < broker.waits_s[1] <= 60
+    assert broker.epochs() == [0], "nothing is due"
+    broker.reader.send_within(0.0)
+    broker.run()
+    [batch] = broker.requests[0].topics[0].partitions[0].acknowledgement_batches
+    assert (batch.first_offset, batch.acknowledge_types) == (5, [1])
+    assert broker.waits_s[2] is None
+
+
 def test_a_lone_marker_is_acknowledged_at_once(broker: FakeBroker):
     """A fetch that brings nothing but the marker of a transaction is followed by an acknowledgement of it as a gap."""
     broker.run(answer(part(0, records=marker(6), leased=((6, 6),))))

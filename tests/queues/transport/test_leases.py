@@ -189,3 +189,19 @@ def test_brokers_take_turns_for_one_record(clock):
                 demand.returned(node)
                 break
     assert sorted(asked) == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_broker_without_records_does_not_hold_up_the_next_one(clock):
+    """Where brokers take turns, none waits for a record before each of them was asked, after a record as well."""
+    demand = Demand(clock)
+    waits = []
+    for turn in range(9):
+        demand.wait_for(100.0, 1)
+        node = 1 + turn % 3
+        grant = demand.grant(node, [1, 2, 3], 0)
+        assert grant is not None
+        waits.append(grant.wait_ms)
+        demand.returned(node)
+        if turn == 4:
+            demand.satisfied()
+    assert waits == [0, 0, 50, 50, 50, 0, 0, 50, 50]
