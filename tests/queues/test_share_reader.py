@@ -129,7 +129,7 @@ def test_a_released_record_comes_again_and_others_do_not(member):
 
 @pytest.mark.broker
 def test_outcomes_reach_kafka_while_no_call_comes(group: RealGroup):
-    """A program that handles its next message for long has acknowledged the one before, whatever comes of it."""
+    """A program that handles its next message for long has acknowledged the one before."""
     group.write([b"1", b"2"])
     reader = group.reader()
     leases: list[Lease] = []
