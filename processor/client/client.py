@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
 _DIRECTORY_TIMEOUT_S = 5.0
 _FLUSH_AFTER_ERROR_S = 5.0
 _DELIVER_S = 60.0
+_SEND_S = 60.0  # The longest wait for calls of other threads: one may be in a callback that waits for the closing one.
 _LOOK_S = 0.005  # How often a client that is closed looks whether other threads have sent their commands.
 
 log = logging.getLogger("sowstream.client")
@@ -103,7 +103,8 @@ class Client(BlockingCalls, OfOneProcess):
         self._gateway: tuple[str, str | Callable[[], str] | None] | None = None
         self._command_sender: ClientSender | None = None
         self._senders: list[int] = []  # The threads that are sending a command.
-        self._closer: int | None = None  # The thread that waits for them, and for what they have sent.
+        self._flushing: list[int] = []  # The threads in `flush`, which runs callbacks.
+        self._closers: list[int] = []  # The threads that wait for all of these, and for what they have sent.
         self._lock = threading.Lock()
         self._is_closed = self._is_ended = False
         if gateway is not None:
@@ -239,15 +240,22 @@ class Client(BlockingCalls, OfOneProcess):
             Stop: a record was not delivered.
         """
         self.refuse_inherited()
-        if self._command_sender is not None:
-            self._command_sender.flush(timeout_s)
+        if (sender := self._command_sender) is None:
+            return
+        thread = get_ident()
+        self._flushing.append(thread)
+        try:
+            sender.flush(timeout_s)
+        finally:
+            self._flushing.remove(thread)
 
     def close(self) -> None:
         """End all subscriptions, send queued records and wait for acks as `flush` does.
 
         From then on each call but this one and `flush` raises SowstreamError; views keep the records that they have.
         Callbacks of subscriptions and queues may publish until these have ended, and those of acks until all acks have
-        come. In a fork of the client's process it does nothing.
+        come. It waits a minute at most for commands that other threads are sending. In a fork of the client's process
+        it does nothing.
 
         Raises:
             AcksMissing: acks have not arrived; their futures fail with this too.
@@ -264,7 +272,7 @@ class Client(BlockingCalls, OfOneProcess):
                     stack.callback(self._queues.close)
                 self._reader.close()
         finally:
-            self._end_commands(lambda sender: sender.flush(None), math.inf)
+            self._end_commands(lambda sender: sender.flush(None), _SEND_S)
 
     def under_name(self, name: str) -> PublishCalls:
         """The publishing calls for commands that are numbered under another name, over this client's connections.
@@ -280,18 +288,22 @@ class Client(BlockingCalls, OfOneProcess):
         thread = get_ident()
         # No lock, for the cost of each command: `_end_commands` notes itself first, and then looks at the senders.
         self._senders.append(thread)
-        if self._closer is not None and not self._is_callback(thread):
-            self._senders.remove(thread)
+        if self._closers and not self._is_callback(thread):
+            self._dismiss()
             self._refuse_closed()
 
     def _dismiss(self) -> None:
-        self._senders.remove(get_ident())
+        thread = get_ident()
+        if thread in self._senders:  # Not after a refusal.
+            self._senders.remove(thread)
 
     def _is_callback(self, thread: int) -> bool:
         """Return whether a thread is in a callback, of a delivery or of an ack, that may still publish."""
         if self._is_ended or (sender := self._command_sender) is None:
             return False
-        return thread == self._closer or self._senders.count(thread) > 1 or sender.is_calling_back
+        if thread in self._closers or thread in self._flushing:
+            return True
+        return self._senders.count(thread) > 1 or sender.is_calling_back
 
     def _end_commands(self, wait: Callable[[ClientSender], None], timeout_s: float) -> None:
         """Refuse further commands, wait for those that were sent, and release the connections.
@@ -300,15 +312,13 @@ class Client(BlockingCalls, OfOneProcess):
             wait: waits for the commands.
             timeout_s: the longest wait for threads that are sending one, as they may wait for room.
         """
-        thread = self._closer = get_ident()
-        until_s = time.monotonic() + timeout_s
-        while any(sender != thread for sender in list(self._senders)) and time.monotonic() < until_s:
-            time.sleep(_LOOK_S)
+        self._closers.append(get_ident())
         with self._lock:
             sender = self._command_sender
         if sender is None:
             return
         try:
+            self._wait_for_senders(timeout_s)
             wait(sender)
             self._is_ended = True
             sender.deliver(_DELIVER_S)  # Callbacks of acks may have published.
@@ -317,12 +327,25 @@ class Client(BlockingCalls, OfOneProcess):
             sender.close()
             self._command_sender = None
 
+    def _wait_for_senders(self, timeout_s: float) -> None:
+        until_s = time.monotonic() + timeout_s
+        while any(sender not in self._closers for sender in list(self._senders)):
+            if time.monotonic() >= until_s:
+                log.warning(
+                    "the client %r closes while other threads still send: no end within %g s, so their commands may be "
+                    "lost; does a callback wait for the thread that closes?",
+                    self.name,
+                    timeout_s,
+                )
+                return
+            time.sleep(_LOOK_S)
+
     def _sender(self) -> ClientSender:
         self.refuse_inherited()
         sender = self._command_sender
         if sender is None:
             with self._lock:
-                if self._closer is not None:
+                if self._closers:
                     self._refuse_closed()
                 sender = self._command_sender
                 if sender is None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
 import pytest
 
 from processor.client import Client, Message
+from processor.client import client as client_module
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
 from processor.client.publish.deleting import CombinedAcks, DeleteRecord, Selection, check, deletes
 from processor.client.publish.outbox import Outbox, PublishOptions
@@ -124,15 +126,19 @@ def test_a_callback_of_a_subscription_may_publish_while_the_client_is_closed(fam
 class Sender:
     """A sender that notes what it has to do, and in which a test can hold a command back."""
 
+    during_send: Callable[[], object]
+    during_flush: Callable[[], object]
+
     def __init__(self) -> None:
         self.steps: list[str] = []
         self.is_open = threading.Event()
         self.is_calling_back = False
-        self.during_flush: Callable[[], object] = lambda: None
+        self.during_send = self.during_flush = lambda: None
 
     def send(self, *_: object) -> None:
         """Send when the test allows it."""
         self.steps.append("send")
+        self.during_send()
         self.is_open.wait(PATIENCE_S)
         self.steps.append("sent")
 
@@ -165,7 +171,7 @@ def test_closing_waits_for_a_command_that_is_being_sent():
     until(lambda: sender.steps)
     closing = threading.Thread(target=client.close)
     closing.start()
-    until(lambda: client._closer is not None)
+    until(lambda: client._closers)
     with pytest.raises(SowstreamError, match="is closed"):
         client.sow_delete("orders", "1")
     assert sender.steps == ["send"]
@@ -204,6 +210,75 @@ def test_callbacks_may_publish_until_all_acks_have_come():
     client.close()
     publish()
     assert outcomes == ["refused", "sent", "sent", "refused"]
+
+
+def test_closing_ends_though_another_thread_still_sends(monkeypatch: pytest.MonkeyPatch, caplog):
+    """A callback may wait for the thread that closes: the wait for other threads has an end, and the log says so."""
+    monkeypatch.setattr(client_module, "_SEND_S", 0.05)
+    client = client_of(sender := Sender())
+    sending = threading.Thread(target=client.publish, args=("orders", {"id": 1}))
+    sending.start()
+    until(lambda: sender.steps)
+    client.close()
+    assert sender.steps == ["send", "flush", "deliver", "close"]
+    assert "'test' closes while other threads still send" in caplog.text
+    sender.is_open.set()
+    sending.join(PATIENCE_S)
+
+
+def test_two_callbacks_that_close_do_not_wait_for_each_other():
+    """Threads that close the client within their commands go on at once."""
+    client = client_of(sender := Sender())
+    sender.is_open.set()
+    together = threading.Barrier(2)
+
+    def close() -> None:
+        together.wait(PATIENCE_S)
+        client.close()
+
+    sender.during_send = close
+    threads = [threading.Thread(target=client.publish, args=("orders", {"id": 1}), daemon=True) for _ in range(2)]
+    began_s = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert time.monotonic() - began_s < client_module._SEND_S / 2
+    assert "close" in sender.steps
+
+
+def test_a_callback_within_a_flush_may_publish_while_another_thread_closes():
+    """The thread that runs a callback makes no difference: that of a `flush` that began before may publish."""
+    client = client_of(sender := Sender())
+    sender.is_open.set()
+    closing = threading.Thread(target=client.close)
+
+    def during_flush() -> None:
+        sender.during_flush = lambda: until(lambda: "sent" in sender.steps)
+        closing.start()
+        until(lambda: client._closers)
+        client.publish("orders", {"id": 1})
+
+    sender.during_flush = during_flush
+    client.flush()
+    closing.join(PATIENCE_S)
+    assert sorted(sender.steps) == ["close", "deliver", "flush", "flush", "send", "sent"]
+
+
+def test_a_signal_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch):
+    """An exception of a signal handler right after a command was admitted leaves nothing to wait for."""
+    client = client_of(Sender())
+    admit = client._admit
+
+    def interrupted() -> None:
+        admit()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client, "_admit", interrupted)
+    for call in (lambda: client.publish("orders", {"id": 1}), lambda: client.sow_delete("orders", "1")):
+        with pytest.raises(KeyboardInterrupt):
+            call()
+    assert client._senders == []
 
 
 @pytest.mark.broker

@@ -68,7 +68,7 @@ class PublishCalls:
         raise NotImplementedError
 
     def _dismiss(self) -> None:
-        """Note that this thread has sent its command."""
+        """Note that this thread has sent its command, or was refused."""
         raise NotImplementedError
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -79,8 +79,8 @@ class PublishCalls:
         self, command: Command, topic: str, data: Value, key: Value, options: PublishOptions
     ) -> Future[Ack] | None:
         """Send a command; values that its message type does not write are replaced first."""
-        self._admit()
         try:
+            self._admit()
             return self._send_admitted(self._sender(), command, topic, data, key, options)
         finally:
             self._dismiss()
@@ -352,8 +352,8 @@ class PublishCalls:
         options = PublishOptions(
             headers, ack, on_ack, sequence, None, correlation_id, command_id, on_delivery, expect_version
         )
-        self._admit()
         try:
+            self._admit()
             selection = Selection(
                 key if key is None or type(key) is str else self._key_text(topic, key),
                 self._key_texts(topic, keys),
