@@ -267,6 +267,18 @@ def test_a_record_that_does_not_fit_costs_no_other_change() -> None:
     assert view.refresh() == []
 
 
+def test_changes_begin_with_those_that_a_refresh_keeps() -> None:
+    """A change never comes behind a newer one, though an error stands before it in `changes`, too."""
+    messages = [sow("1", "publish", qty=1), sow("2", "publish"), sow("3", "publish", qty=3)]
+    later = [sow("3", "publish", qty=4)]
+    view = TypedView(View(subscription([BEGIN, END], messages, [], later)), RecordType("orders", Order))
+    assert [change.record for change in view.refresh()] == [Order(1, 1)]
+    changes = view.changes(0.0)
+    with pytest.raises(SowstreamError, match="record '2' of 'orders' is no Order"):
+        next(changes)
+    assert [change.record for change in changes] == [Order(3, 3), Order(3, 4)]
+
+
 def test_help_shows_each_argument_by_name() -> None:
     """The signatures of subscribing calls have each option by name, and no `**arguments`."""
     for owner in (Client, AsyncClient):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
 
 from processor.errors import SowstreamError
@@ -106,8 +107,8 @@ class TypedView(Mapping[str, RecordT]):
         return f"<Typed{repr(self.view)[1:]}"
 
     def changes(self, timeout_s: float | None = None) -> Iterator[TypedChange[RecordT]]:
-        """Each change as it arrives. Arguments and errors as `View.changes`."""
-        return map(self._typed, self.view.changes(timeout_s))
+        """Each change as it arrives, after those that `refresh` keeps. Arguments and errors as `View.changes`."""
+        return map(self._typed, chain(self._kept(), self.view.changes(timeout_s)))
 
     def refresh(self, timeout_s: float = 0.0) -> list[TypedChange[RecordT]]:
         """Apply all messages that have arrived; returns the changes. Arguments and errors as `View.refresh`.
@@ -132,6 +133,10 @@ class TypedView(Mapping[str, RecordT]):
     def close(self) -> None:
         """End the view."""
         self.view.close()
+
+    def _kept(self) -> Iterator[ViewChange]:
+        while self._changes:
+            yield self._changes.popleft()
 
     def _typed(self, change: ViewChange) -> TypedChange[RecordT]:
         record: Any = change.record
