@@ -145,6 +145,20 @@ def test_log_lines_obey_no_color(monkeypatch: pytest.MonkeyPatch, variable: str,
     assert ("\x1b[" in str(line)) is colours
 
 
+def test_a_traceback_on_a_terminal_controls_nothing(monkeypatch: pytest.MonkeyPatch):
+    """Control characters of a record that an error quotes are question marks, in all errors of the chain."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(logging_setup.sys.stderr, "isatty", lambda: True, raising=False)
+    error = ValueError("cannot take \x1b[2J")
+    error.__cause__ = ValueError("a title\x1b]0;x\x07")
+    line: Any = {"event": "failed", "level": "warning", "exc_info": error}
+    for step in logging_setup._renderers():
+        line = step(None, "warning", line)
+    assert "ValueError: cannot take ?[2J" in line
+    assert "ValueError: a title?]0;x?" in line
+    assert "\x1b" not in line
+
+
 def drawn(
     sheet: Sheet, rows_max: int | None = None, elapsed_s: float | None = None, matching: int | None = None
 ) -> list[str]:

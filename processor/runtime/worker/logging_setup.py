@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import faulthandler
 import importlib.util
+import io
 import logging
 import os
 import sys
 from importlib.abc import Loader, MetaPathFinder
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from processor.config.secrets import hide_secret
 from processor.errors import without_controls
@@ -143,11 +144,19 @@ def _renderers() -> list[structlog.typing.Processor]:
 
     # Without local variables: they hold records, and passwords.
     if sys.stderr.isatty():
-        plain = structlog.dev.plain_traceback
         colors = not os.environ.get("NO_COLOR")
-        return [_hide_controls, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
+        return [_hide_controls, structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=_plain_traceback)]
     transformer = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
     return [structlog.processors.ExceptionRenderer(transformer), structlog.processors.JSONRenderer()]
+
+
+def _plain_traceback(out: TextIO, exc_info: Any) -> None:
+    """Write a traceback, whose messages may quote records, without control characters."""
+    import structlog  # noqa: PLC0415 - see above
+
+    text = io.StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(without_controls(text.getvalue()))
 
 
 def _hide_controls(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
