@@ -183,4 +183,7 @@ class Processor(ABC):
         """Forward the results that were kept back to be made once in a transaction; called before each commit."""
 
     def close(self) -> None:  # noqa: B027
-        """End with the partition. Nothing can be forwarded any more."""
+        """End with the partition. Nothing can be forwarded any more.
+
+        It is also called after an `init` that raised, and must bear an instance that has only begun to be set up.
+        """

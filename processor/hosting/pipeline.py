@@ -146,15 +146,13 @@ class Pipeline(NamedTuple):
         queue, _, own_role = role.rpartition(".")
         return self.names.topic(queue or self.name, own_role)
 
-    def begin(self, context: Context) -> Processor:
-        """Make an instance of the plug-in, and begin a partition with it."""
+    def begin(self, processor: Processor, context: Context) -> None:
+        """Begin a partition with an instance of the plug-in."""
         from processor.api import RecordProcessor  # noqa: PLC0415 - needs pydantic, and Spark makes no instances here
 
-        processor = self.processor_type()
         if isinstance(processor, RecordProcessor):
             processor.bind(context, self.settings)  # Whether or not an `init` of its own calls that of its base.
         processor.init(context, self.settings)
-        return processor
 
 
 def family_of(pipeline: Pipeline) -> list[TopicSpec]:

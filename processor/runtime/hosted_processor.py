@@ -83,7 +83,7 @@ class HostedProcessor:
         self._limits = limits
         self._rejections = rejections
         self._context: TaskContext
-        self._is_open = False  # Whether `processor` has begun and is not closed; not so where its start failed.
+        self._is_open = False  # Whether `processor` was made and is not closed.
         self._suspects = Suspects()
         self._limit = RejectLimit(pipeline, partition)
         self._began_s = 0.0
@@ -105,9 +105,14 @@ class HostedProcessor:
         self.next_offset = self.committed_offset = context.lives.next_offset = offset
         self._moved_to, self.seen_ms, self._record_ms = "", 0, 0
         context.now_ms = self._clock_ms()
-        with _OwnCall(context, "init"):
-            self.processor = self.pipeline.begin(context)
-        self._is_open = True
+        try:
+            with _OwnCall(context, "init"):
+                self.processor = self.pipeline.processor_type()
+                self._is_open = True
+                self.pipeline.begin(self.processor, context)
+        except BaseException:
+            self.close_processor()  # It may have opened connections, and is made again at each attempt.
+            raise
         self.flushes = type(self.processor).flush is not Processor.flush
         self._began_s = time.monotonic()
 
@@ -389,7 +394,7 @@ class HostedProcessor:
         return records if not ends else [record for record in records if record.offset < min(ends)]
 
     def close_processor(self) -> None:
-        """Close the instance; there is none where its start was refused."""
+        """Close the instance, unless it is closed."""
         if not self._is_open:
             return
         self._is_open = False

@@ -79,16 +79,18 @@ def scripted(**script) -> ProcessorTestDriver:
     return ProcessorTestDriver(Scripted, Script(**script), name="orders")
 
 
-def test_a_processor_whose_start_was_refused_has_nothing_to_close(monkeypatch):
-    """The refusal is the only error: closing the task logs none of its own."""
+def test_a_processor_whose_start_was_refused_is_closed_at_once(monkeypatch):
+    """The refusal is the error that comes out, though the instance cannot be closed either; the task closes it once."""
 
     def refuse(*_):
         raise Stop("its definition has changed")
 
     driver = scripted()
     monkeypatch.setattr(Scripted, "init", refuse)
+    closed = Scripted.closed
     with pytest.raises(Stop, match="its definition has changed"):
         driver._begin(MemoryStore(), 0)
+    assert Scripted.closed == closed + 1
     with structlog.testing.capture_logs() as lines:
         driver._task.close()
     assert lines == []
@@ -351,15 +353,16 @@ class TestPunctuation:
         driver.pipe_input("k", b"1")
         former = driver._task.processor
         monkeypatch.setattr(Failing, call, fail)
+        closed = Failing.closed
         act = {"init": driver.abort, "punctuate": lambda: driver.advance_time(1), "flush": driver.commit}[call]
         with pytest.raises(PartitionHeld, match=f"orders partition 0: {call} raised {type(error).__name__}") as held:
             act()
         assert held.value.reason == "plugin_failed"
         monkeypatch.undo()
-        closed = Failing.closed
         driver.abort()
         driver.commit()
-        assert Failing.closed - closed == (call != "init"), "an instance is closed once"
+        instances = 2 if call == "init" else 1  # The former one, and the one whose start failed.
+        assert Failing.closed - closed == instances, "each instance is closed once"
         assert driver._task.processor is not former
         assert bodies(driver.read_output("sow")) == [1]
 
