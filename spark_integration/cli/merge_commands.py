@@ -164,9 +164,8 @@ def backfill(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the changes only; the workers go on.")] = False,
     keyless: Annotated[
-        Keyless | None,
-        typer.Option(help="Records that workers forward.  \\[default: skip; error if no worker has read any input]"),
-    ] = None,
+        Keyless, typer.Option(help="Records that workers forward: skip them where workers have read the history.")
+    ] = Keyless.ERROR,
     allow_partial: Annotated[
         bool,
         typer.Option(
@@ -194,7 +193,7 @@ def backfill(
             options=here.options,
             as_of=as_of,
             dry_run=dry_run,
-            keyless=None if keyless is None else keyless.value,
+            keyless=keyless.value,
             allow_partial=allow_partial,
             timeout_s=timeout,
         )

@@ -142,7 +142,8 @@ def test_a_state_of_the_past_undoes_later_changes(spark, world, tmp_path) -> Non
 def test_an_empty_family_is_filled_up_to_a_time_also_at_the_second_attempt(spark, world, tmp_path, monkeypatch) -> None:
     """A backfill of an empty family that died is repeated, and the workers merge what came after `as_of`.
 
-    Records without a Kafka key are an error there, as no worker has forwarded them.
+    Records without a Kafka key are an error, also once the first backfill has written offsets: no worker has forwarded
+    them.
     """
     world.publish([*random_commands(11, 300, 30), (None, {"id": 5000}, {})])
     ends = dict.fromkeys(range(PARTITIONS), 0) | _ends(world)
@@ -165,6 +166,8 @@ def test_an_empty_family_is_filled_up_to_a_time_also_at_the_second_attempt(spark
         report = backfill(spark, world.name, **own, archive=archive, as_of=as_of, keyless="merge", dry_run=is_dry)
         assert (report.is_new, report.ends, report.cut) == (True, ends, ends)
     assert _offsets(world) == ends
+    with pytest.raises(ConfigurationError, match="1 records have no Kafka key"):
+        backfill(spark, world.name, **own, archive=archive, dry_run=True)
     worker = world.start(name=world.name)
     world.settle()
     assert worker.stop() == 0

@@ -95,7 +95,7 @@ def backfill(
     options: Options | None = None,
     as_of: datetime | None = None,
     dry_run: bool = False,
-    keyless: Keyless | None = None,
+    keyless: Keyless = "error",
     allow_partial: bool = False,
     timeout_s: float = DRAIN_TIMEOUT_S,
 ) -> BackfillReport:
@@ -115,8 +115,8 @@ def backfill(
             the later ones that workers have merged are undone. A record that a worker has forwarded has the time of
             its copy.
         dry_run: write nothing, and let the workers run.
-        keyless: the treatment of records that a worker forwards: see `merge_batch`. None: `skip` where workers have
-            committed offsets, and so have forwarded them; else `error`.
+        keyless: the treatment of records that a worker forwards: see `merge_batch`. Offsets do not tell whether one
+            has: a hand-over writes them, too.
         allow_partial: accept a history that begins behind the first record of a partition, in a family with records:
             those that were merged from the records before, and from none since, are deleted. Also accept that the
             archive ends before an empty partition does: the offsets between may have been transaction markers.
@@ -212,7 +212,7 @@ class _Backfill(NamedTuple):
     archive: str
     data_format: str
     as_of: datetime | None
-    keyless: Keyless | None
+    keyless: Keyless
 
     def plan(self, config: Settings, family: TopicFamily, fence: Fence, *, accept_unknown: bool) -> _Plan:
         """Merge the history.
@@ -243,7 +243,7 @@ class _Backfill(NamedTuple):
             config=config,
             history=before(history.rows, ends),
             as_of=self.as_of,
-            keyless=self.keyless or ("skip" if committed else "error"),
+            keyless=self.keyless,
         )
         return _Plan(
             is_new,
