@@ -16,7 +16,15 @@ from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.repair.worker_positions import PartitionPosition, WorkerPositions
 from processor.store.marks import OWN_NAMES, POSITION_NAME
 from processor.wire.control import OF_SPARK
-from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark, highest_version, mark_above
+from processor.wire.partition_marks import (
+    HALF_WRITTEN,
+    HAND_OVER_AGAIN,
+    LIVES_NAME,
+    InputPosition,
+    LivesMark,
+    highest_version,
+    mark_above,
+)
 from processor.wire.record_headers import source_offset
 
 Origin: TypeAlias = Literal["sow", "earliest", "latest"]
@@ -193,6 +201,8 @@ class Adoption:
         begins = {}
         unknown = []
         for one in self.positions:
+            if one.position is not None and one.position.note == HALF_WRITTEN:
+                raise Stop(f"{self._workers.pipeline.source} partition {one.partition}: {HAND_OVER_AGAIN}")
             if one.position is None or one.position.application_id == f"{self._config.application_id}{OF_SPARK}":
                 # Spark moves the position with the merge, and not while it merges.
                 unknown.append(one)

@@ -38,7 +38,7 @@ from processor.installation.topic_check import problems_of
 from processor.kafka.admin.topic_changes import TopicChanges
 from processor.repair.fenced_move import FencedMove
 from processor.repair.record_copy import RecordCopy
-from processor.repair.worker_positions import WorkerPositions
+from processor.repair.worker_positions import WorkerPositions, first_held
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import MOVED, RESHARDING, WORKERS, Fence
 from processor.wire.forwarding import MOVED_RETENTION_MS, moved_record
@@ -228,14 +228,11 @@ class Reshard:
 
     def _refuse_lost(self) -> None:
         """Refuse a topic whose workers would be held, because it is not known where its input goes on."""
-        ends = self._ends(self._old, "sow")
-        for one in self._old.read():
-            is_unknown = one.committed is None and one.position is None
-            if ends.get(one.partition, 0) > 0 if is_unknown else not one.state.startswith("ok"):
-                raise ConfigurationError(
-                    f"{self._topic} cannot move now: partition {one.partition} of its input: {one.state}; `sowstream "
-                    f"offsets show {self._topic}` says more, and `sowstream offsets adopt` sets where it goes on"
-                )
+        if (one := first_held(self._old.read(), self._ends(self._old, "sow"))) is not None:
+            raise ConfigurationError(
+                f"{self._topic} cannot move now: partition {one.partition} of its input: {one.state}; `sowstream "
+                f"offsets show {self._topic}` says more, and `sowstream offsets adopt` sets where it goes on"
+            )
 
     def _drained(self) -> dict[int, int]:
         """Wait until no worker merges; returns the input offset of each partition, at which forwarding begins."""
@@ -249,13 +246,7 @@ class Reshard:
 
     def _offsets(self) -> dict[int, int]:
         """The input offset of each partition at which its workers, or the forwarding, would begin."""
-        begins = {}
-        for one in self._old.read():
-            begin = one.committed
-            if begin is None:
-                begin = one.oldest if one.position is None else one.position.offset
-            begins[one.partition] = begin
-        return begins
+        return {one.partition: one.begin for one in self._old.read()}
 
     def _refuse_merged(self, offsets: dict[int, int], ends: dict[int, int]) -> None:
         """Make sure that no worker has merged during the copy, such as one that was only thought dead."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from processor.client.feeds.snapshot_boundary import SnapshotBoundary
@@ -16,7 +16,7 @@ from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.clients.log_reader import LogReader, patiently
 from processor.store.marks import POSITION_NAME
 from processor.wire.control import MOVED
-from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark
+from processor.wire.partition_marks import HALF_WRITTEN, LIVES_NAME, InputPosition, LivesMark
 
 _ASK_TIMEOUT_S: Final = 0.5
 _PATIENCE_S: Final = 30.0
@@ -44,6 +44,47 @@ class PartitionPosition(NamedTuple):
     """The mark of the versions of lives; None: the mark topic has none."""
     state: str
     """The state of a worker that starts there, in a few words: `ok`, or the reason for holding it."""
+
+    @property
+    def begin(self) -> int:
+        """The input offset at which a worker begins, unless it holds the partition."""
+        if self.committed is not None:
+            return self.committed
+        return self.oldest if self.position is None else self.position.offset
+
+
+def first_held(positions: Iterable[PartitionPosition], sow_ends: Mapping[int, int]) -> PartitionPosition | None:
+    """Return the first position at which a worker holds its partition; None: it holds none."""
+    for one in positions:
+        is_unknown = one.committed is None and one.position is None
+        if sow_ends.get(one.partition, 0) > 0 if is_unknown else not one.state.startswith("ok"):
+            return one
+    return None
+
+
+def state_of(one: PartitionPosition, topic_id: str, application_id: str) -> str:
+    """Return the state in a few words; `InputPositions.begin` decides the same for the worker.
+
+    Args:
+        one: the position.
+        topic_id: Kafka's id of the input topic.
+        application_id: the id of the workers' installation.
+    """
+    position, committed = one.position, one.committed
+    if position is None:
+        if committed is None:
+            return "no offset and no position"
+    elif position.topic_id != topic_id:
+        return "outputs are of another input topic"
+    elif position.note == HALF_WRITTEN:
+        return "outputs are half written by a hand_over"
+    elif position.application_id != application_id:
+        return f"outputs are of application_id {position.application_id}"
+    elif committed is not None and committed < position.offset and CommitMetadata.read(one.note).ends is None:
+        return "group was set back"
+    if (committed is not None or position is not None) and one.begin < one.oldest:
+        return "records are gone"
+    return "ok" if committed is not None else "ok, group has no offset"
 
 
 def as_row(one: PartitionPosition) -> tuple[str, ...]:
@@ -107,7 +148,7 @@ class WorkerPositions:
             own = marks.get(number, {})
             position, lives = InputPosition.read(own.get(POSITION_NAME)), LivesMark.read(own.get(LIVES_NAME))
             one = PartitionPosition(number, committed, note, position, oldest, ends[number], lives, "")
-            positions.append(one._replace(state=self._state(one)))
+            positions.append(one._replace(state=state_of(one, self.topic_id, self._config.application_id)))
         return positions
 
     def refuse_members(self, group: str) -> None:
@@ -170,23 +211,6 @@ class WorkerPositions:
         finally:
             cut.close()
         return last
-
-    def _state(self, one: PartitionPosition) -> str:
-        """The state in a few words; `InputPositions.begin` decides the same for the worker."""
-        position, committed = one.position, one.committed
-        if position is None:
-            if committed is None:
-                return "no offset and no position"
-        elif position.topic_id != self.topic_id:
-            return "outputs are of another input topic"
-        elif position.application_id != self._config.application_id:
-            return f"outputs are of application_id {position.application_id}"
-        elif committed is not None and committed < position.offset and CommitMetadata.read(one.note).ends is None:
-            return "group was set back"
-        begin = committed if committed is not None else one.position and one.position.offset
-        if begin is not None and begin < one.oldest:
-            return "records are gone"
-        return "ok" if committed is not None else "ok, group has no offset"
 
     def _committed(self, partition: int) -> tuple[int | None, str | None]:
         source = self.pipeline.source

@@ -156,6 +156,16 @@ class Lives:
             self._marks.put(LIVES_NAME, bytes(LivesMark(self._topic_id, self.base, self._reserved)))
 
 
+HALF_WRITTEN: Final = "half written"
+"""The note of a position of Spark while a `hand_over` writes: key by key, so the outputs are those of no offset."""
+
+HAND_OVER_AGAIN: Final = (
+    "a hand_over on Spark has begun and not ended, and the SOW topic is half written. If it has died: repeat it with "
+    "the same `Merged`, or as it was saved (`load_merged`), or merge all input and hand it over with mode='repair'"
+)
+"""The remedy of a half-written SOW topic, for error messages."""
+
+
 class InputPosition(NamedTuple):
     """The input position of one partition."""
 
@@ -166,7 +176,7 @@ class InputPosition(NamedTuple):
     offset: int
     """The next input offset to process."""
     note: str = ""
-    """The offset metadata of the group at that offset, see `hosting.commit_metadata`."""
+    """The offset metadata of the group at that offset, see `hosting.commit_metadata`; or `HALF_WRITTEN`."""
     settings: Mapping[str, str] = MappingProxyType({})
     """A digest of each setting without which the outputs would be others; none if a tool wrote the position."""
 

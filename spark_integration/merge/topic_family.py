@@ -101,11 +101,15 @@ class TopicFamily:
 
     def committed(self, partitions: int) -> dict[int, int]:
         """The offsets that the workers' group has committed; partitions without one are left out."""
-        offsets = _answer(
+        return {number: offset for number, (offset, _) in self.committed_with_notes(partitions).items()}
+
+    def committed_with_notes(self, partitions: int) -> dict[int, tuple[int, str | None]]:
+        """The same offsets, each with its metadata."""
+        found = _answer(
             self.source,
-            lambda: {number: self._reader.committed(self.source, number, _TIMEOUT_S) for number in range(partitions)},
+            lambda: [self._reader.committed_with_note(self.source, at, _TIMEOUT_S) for at in range(partitions)],
         )
-        return {number: offset for number, offset in offsets.items() if offset is not None}
+        return {number: (offset, note) for number, (offset, note) in enumerate(found) if offset is not None}
 
     def refuse_fenced(self, why: str) -> None:
         """Make sure that no move to Spark has raised a fence, by which `sowstream-spark` alone changes who merges.

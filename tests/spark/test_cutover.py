@@ -287,7 +287,7 @@ def test_moves_that_cannot_be_made_leave_the_workers_merging(spark, world, tmp_p
             command(spark, world.name, **settings)
     assert handback(spark, world.name, **settings, lost_checkpoint=True).phase == "workers"
     world.wait(lambda: "offsets_lost" in worker.log(), "holding the partitions")
-    with pytest.raises(ConfigurationError, match=r"was written by 'app-.*@spark'.* would be merged twice"):
+    with pytest.raises(ConfigurationError, match=r"outputs are of application_id app-.*@spark, so workers hold it"):
         takeover(spark, world.name, **settings, checkpoints=str(tmp_path / "more"))
     assert worker.stop() == 0
     with WorkerPositions(world.config, world.name) as workers:

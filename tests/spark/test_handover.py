@@ -4,7 +4,7 @@ import datetime as dt
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 
 import pytest
@@ -14,15 +14,21 @@ from confluent_kafka.admin import AdminClient
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
 from processor.errors import ConfigurationError, Stop
 from processor.kafka.admin.admin import Admin
+from processor.repair.adoption import Adoption
+from processor.repair.worker_positions import WorkerPositions
+from processor.store.marks import POSITION_NAME
 from processor.testing import ProcessorTestDriver
-from processor.wire.partition_marks import first_version
+from processor.wire.partition_marks import HALF_WRITTEN, InputPosition, first_version
 from tests.endtoend.world import World, random_commands
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from spark_integration.foundation.options import sink_options
+from spark_integration.foundation.settings import topic_settings
+from spark_integration.merge.batch.base_state import PartitionMarks, begins_of_workers
 from spark_integration.merge.batch.handover import _HandOver, hand_over
 from spark_integration.merge.batch.merge_batch import merge_batch
+from spark_integration.merge.topic_family import TopicFamily
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
 
@@ -236,8 +242,11 @@ def _repaired(world: World) -> dict[bytes, str]:
 
 
 @pytest.mark.long
-def test_a_repair_writes_the_differences(spark, world) -> None:
-    """A repair corrects wrong records with higher versions, writes missing ones, deletes others, publishes deltas."""
+def test_a_repair_writes_the_differences(spark, world, monkeypatch) -> None:
+    """A repair corrects wrong records with higher versions, writes missing ones, deletes others, publishes deltas.
+
+    One that dies leaves positions of Spark, which hold the workers, also where they stood at the cut before.
+    """
     world.publish([(b"%d" % n, {"id": n, "a": {"b": n}}, {}) for n in range(6)])
     world.publish([(b"5", None, {})])
     there = [
@@ -270,6 +279,16 @@ def test_a_repair_writes_the_differences(spark, world) -> None:
         b"7": (b'{"id":7}', {"version": "4", "kind": "delete"}),
     }
     assert _offsets(world) == merged.cut
+    world.publish([(b"7", b'{"id":7}', {"version": "5"})], role="sow")
+    with merge_batch(spark, world.name, config=world.file, options=_options(world)) as merged:
+        for part, writers in (("_marks", f"app-{world.name}@spark"), (None, f"app-{world.name}")):
+            with monkeypatch.context() as patch, pytest.raises(Stop) if part else nullcontext():
+                if part:
+                    patch.setattr(_HandOver, part, _die)
+                hand_over(merged, options=_options(world), mode="repair")
+            found = {seen.partition: seen.value for seen in world.read("mark") if seen.key == POSITION_NAME}
+            assert {InputPosition.read(value).application_id for value in found.values()} == {writers}
+            assert len(found) == PARTITIONS
 
 
 @pytest.mark.long
@@ -298,6 +317,39 @@ def test_base_is_where_the_workers_stopped(spark, world) -> None:
         hand_over(merged, options=_options(world), mode="continue")
 
 
+def test_the_base_begins_where_workers_would(world) -> None:
+    """The position counts where the group has no offset; a partition that workers would hold is refused."""
+    settings = topic_settings(world.name, world.file, options=_options(world))
+    with TopicFamily(settings, world.config.kafka) as family:
+        own = InputPosition(settings.application_id, family.admin.topic_id(family.source), 7)
+
+        def begins(**changes: object) -> dict[int, int]:
+            positions = dict.fromkeys(range(PARTITIONS), own._replace(**changes))
+            return begins_of_workers(settings, family, PartitionMarks({}, positions))
+
+        assert begins() == dict.fromkeys(range(PARTITIONS), 7)
+        assert begins_of_workers(settings, family, PartitionMarks({}, {})) == dict.fromkeys(range(PARTITIONS), 0)
+        spark = f"{settings.application_id}@spark"
+        for changes, said in (
+            ({"topic_id": "other"}, "outputs are of another input topic, so workers hold it"),
+            ({"application_id": spark}, f"outputs are of application_id {spark}, so workers hold it"),
+            ({"application_id": spark, "note": HALF_WRITTEN}, "If it has died: repeat it"),
+        ):
+            with pytest.raises(ConfigurationError, match=said):
+                begins(**changes)
+        world.publish([(b"1", {"id": 1}, {"version": "1"})], role="sow")
+        with pytest.raises(ConfigurationError, match="no offset and no position, so workers hold it"):
+            begins_of_workers(settings, family, PartitionMarks({}, {}))
+        family.admin.set_offsets(family.group, family.source, {0: 6})
+        with pytest.raises(ConfigurationError, match="group was set back, so workers hold it"):
+            begins()
+        with WorkerPositions(world.config, world.name) as workers:
+            mark = POSITION_NAME, bytes(own._replace(application_id=spark, note=HALF_WRITTEN)), {}
+            world.publish([mark], role="mark")
+            with pytest.raises(Stop, match="If it has died: repeat it"):
+                Adoption(world.config, workers, "sow")
+
+
 @pytest.mark.long
 def test_a_hand_over_on_workers_records_that_died_is_repeated_with_the_same_merge(spark, world, monkeypatch) -> None:
     """Once such a hand-over has begun, workers hold, and no merge begins with the half-written records.
@@ -319,7 +371,9 @@ def test_a_hand_over_on_workers_records_that_died_is_repeated_with_the_same_merg
                 with pytest.raises(Stop, match="died"):
                     hand_over(merged, options=_options(world), mode="continue", deltas=True)
             assert _offsets(world) == stood
-            with pytest.raises(ConfigurationError, match=r"merged twice. If a hand-over has died: repeat it"):
+            with pytest.raises(
+                ConfigurationError, match=r"topic is half written. If it has died|group was set back, so workers"
+            ):
                 merge_batch(spark, world.name, **own, base="sow", keyless="merge")
             worker = world.start(name=world.name)
             world.wait(lambda log=worker.log: "offsets_lost" in log(), "holding the partitions")

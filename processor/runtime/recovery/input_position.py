@@ -25,8 +25,7 @@ from processor.errors import DefinitionChanged, PartitionHeld
 from processor.filter.parse import parse
 from processor.hosting.commit_metadata import CommitMetadata
 from processor.store.marks import POSITION_NAME
-from processor.wire.control import OF_SPARK
-from processor.wire.partition_marks import InputPosition
+from processor.wire.partition_marks import HALF_WRITTEN, HAND_OVER_AGAIN, InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -188,13 +187,13 @@ class InputPositions:
                 f"its outputs were made of another topic of this name (id {position.topic_id}, now {self.topic_id}), "
                 "as on a mirrored cluster or where the topic was made anew: no offset of that one holds here",
             )
+        if position.note == HALF_WRITTEN:
+            raise PartitionHeld("offsets_lost", f"{self._source} partition {partition}: {HAND_OVER_AGAIN}")
         if position.application_id != self._application_id:
-            is_spark = position.application_id == f"{self._application_id}{OF_SPARK}"
             raise self._lost(
                 partition,
                 f"its outputs were made by application_id {position.application_id!r} up to offset {position.offset}, "
-                f"and this one is {self._application_id!r}: two must not write the same topics"
-                + (". If it is a hand_over on Spark that has died, repeat that" if is_spark else ""),
+                f"and this one is {self._application_id!r}: two must not write the same topics",
             )
 
     def _compared(self, partition: int, group: GroupOffset, position: InputPosition) -> Beginning:

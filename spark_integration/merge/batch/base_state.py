@@ -9,9 +9,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
+from processor.repair.worker_positions import PartitionPosition, first_held, state_of
 from processor.store.marks import POSITION_NAME
 from processor.wire.columns import VERSION
-from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark
+from processor.wire.partition_marks import HALF_WRITTEN, HAND_OVER_AGAIN, LIVES_NAME, InputPosition, LivesMark
 from processor.wire.publisher_mark import PUBLISHERS, WORDS_HEADER
 from spark_integration.merge.batch.fold import BASE_OFFSET
 from spark_integration.merge.batch.history import read_topic, without_nulls
@@ -129,49 +130,48 @@ def from_topics(
     """Read the state of the world of stopped workers, and the input offsets at which they stopped.
 
     Raises:
-        ConfigurationError: workers are running, the group never had any, or the SOW topic has more input than its
-            offsets say.
+        ConfigurationError: workers are running, the group never had any, or they would hold a partition.
     """
     family.refuse_members("what they write while it is read would be merged twice")
-    partitions = family.partitions("publish")
-    committed = family.committed(partitions)
-    if not committed:
+    marks_there = latest(spark, settings, family, "mark", options).where("value IS NOT NULL")
+    marks = partition_marks(marks_there)
+    if not (marks.positions or family.committed(family.partitions("publish"))):
         raise ConfigurationError(
             f"base='sow', but the group {family.group} has no offsets: nothing says which input is in the SOW topic. "
             "Leave base out to merge all of the input, or give the records and `since`"
         )
-    oldest = family.bounds("publish", partitions).begins
-    there = latest(spark, settings, family, "mark", options).where("value IS NOT NULL")
-    topic_id = family.admin.topic_id(family.source)
-    since = {number: committed.get(number, oldest[number]) for number in range(partitions)}
-    marks = partition_marks(there)
-    refuse_other_input(settings, marks.positions, topic_id, since)
+    since, topic_id = begins_of_workers(settings, family, marks), family.admin.topic_id(family.source)
     bases = {number: mark.base_in(topic_id) for number, mark in marks.lives.items()}
-    base = Base(as_base(latest(spark, settings, family, "sow", options)), publishers_marks(there), bases)
+    base = Base(as_base(latest(spark, settings, family, "sow", options)), publishers_marks(marks_there), bases)
     return base, since
 
 
-def refuse_other_input(
-    settings: TopicSettings, positions: Mapping[int, InputPosition], topic_id: str, since: Mapping[int, int]
-) -> None:
-    """Make sure that the SOW topic has no input behind the workers' offsets, which would be merged twice.
+def begins_of_workers(settings: TopicSettings, family: TopicFamily, marks: PartitionMarks) -> dict[int, int]:
+    """Return the input offset of each partition at which its workers would begin: the SOW topic has the input before.
 
     Args:
         settings: the settings of the topic.
-        positions: its input positions.
-        topic_id: Kafka's id of the input topic.
-        since: the workers' offset of each partition.
+        family: its topics.
+        marks: its marks, read before the group's offsets: those are never behind them.
 
     Raises:
-        ConfigurationError: it has, by its input positions, or is half written.
+        ConfigurationError: a worker would hold a partition, as input would be merged twice, or is gone.
     """
-    for number, position in sorted(positions.items()):
-        is_ahead = position.topic_id == topic_id and position.offset > since[number]
-        if is_ahead or position.application_id != settings.application_id:
-            raise ConfigurationError(
-                f"{settings.kafka_topic('sow')} partition {number} was written by {position.application_id!r}, with "
-                f"input up to offset {position.offset}, and the workers' group stands at {since[number]}: records "
-                "would be merged twice. If a hand-over has died: repeat it with the same `Merged`, or as it was saved "
-                "(`load_merged`), or merge all input and hand it over with mode='repair'. If not: `sowstream offsets "
-                f"show {settings.name}`"
-            )
+    topic_id, partitions = family.admin.topic_id(family.source), family.partitions("publish")
+    committed, oldest = family.committed_with_notes(partitions), family.bounds("publish", partitions).begins
+    positions = []
+    for number, begin in oldest.items():
+        at, note = committed.get(number, (None, None))
+        position, lives = marks.positions.get(number), marks.lives.get(number)
+        one = PartitionPosition(number, at, note, position, begin, begin, lives, "")
+        positions.append(one._replace(state=state_of(one, topic_id, settings.application_id)))
+    held = first_held(positions, family.bounds("sow", partitions).ends)
+    if held is None:
+        return {one.partition: one.begin for one in positions}
+    where = f"{settings.kafka_topic('sow')} partition {held.partition}: {held.state}"
+    if held.position is not None and held.position.note == HALF_WRITTEN:
+        raise ConfigurationError(f"{where}: {HAND_OVER_AGAIN}")
+    raise ConfigurationError(
+        f"{where}, so workers hold it, and input would be merged twice or left out. `sowstream offsets show "
+        f"{settings.name}` says more, and `sowstream offsets adopt {settings.name}` sets where it goes on"
+    )

@@ -13,6 +13,7 @@ Each attempt with the same result writes the same records, so a failed hand-over
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from pyspark import StorageLevel
@@ -22,7 +23,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from processor.errors import ConfigurationError, Stop
 from processor.store.marks import POSITION_NAME
 from processor.topics.family import Role
-from processor.wire.partition_marks import LIVES_NAME, InputPosition, LivesMark, highest_version, mark_above
+from processor.wire.partition_marks import (
+    HALF_WRITTEN,
+    LIVES_NAME,
+    InputPosition,
+    LivesMark,
+    highest_version,
+    mark_above,
+)
 from processor.wire.publisher_mark import WORDS_HEADER
 from spark_integration.foundation.arrow_records import HEADERS_DDL, OUTGOING_DDL
 from spark_integration.foundation.options import client_properties, sink_options, with_connection
@@ -106,14 +114,21 @@ class _HandOver:
         _refuse_group(self._merged, self._family, cut, self._mode)
         there, topic_id = self._there("mark"), self._family.admin.topic_id(self._family.source)
         marks = PartitionMarks({}, {}) if there is None else partition_marks(there)
-        positions = self._positions(marks.positions, topic_id, cut)
+        positions = {number: InputPosition(self._settings.application_id, topic_id, at) for number, at in cut.items()}
         used, merged = self._used(marks.lives, topic_id), used_in(self._merged.of("sow"))
-        if self._mode == "repair":
-            used = self._repair(used, merged, positions)
-        else:
-            self._go_on(positions, deltas=deltas)
-        used = _largest(used, merged)
-        self._write("mark", self._lives(marks.lives, used, topic_id, cut))
+        with ExitStack() as kept:
+            if self._mode == "repair":
+                used, records = self._differences(used, merged, kept)
+            else:
+                records = self._missing(deltas=deltas)
+            lives = self._lives(marks.lives, _largest(used, merged), topic_id, cut)
+            is_same = marks.positions == positions and all(map(_is_empty, (*records.values(), lives)))
+            if is_same and _is_empty(self._marks()):
+                positions = {}  # All was written before.
+            self._write_positions(positions, is_half_written=True)
+            for role, rows in records.items():
+                self._write(role, rows)
+        self._write("mark", lives)
         self._write("mark", self._marks())
         try:
             self._family.refuse_members("one has come since this began, and the cut is not committed")
@@ -122,8 +137,8 @@ class _HandOver:
         self._write_positions(positions)
         self._family.admin.set_offsets(self._family.group, self._family.source, cut)
 
-    def _go_on(self, positions: Mapping[int, InputPosition], *, deltas: bool) -> None:
-        """Write the records that the topics lack, behind the positions of Spark."""
+    def _missing(self, *, deltas: bool) -> dict[Role, DataFrame]:
+        """The records that the topics lack, in the order of writing."""
         is_new = self._mode == "bootstrap"
         # No subscriber knows the keys of a new topic, so tombstones are not needed.
         records, there = self._merged.records if is_new else self._merged.of("sow"), self._there("sow")
@@ -131,24 +146,21 @@ class _HandOver:
             if is_new:
                 self._refuse_others(there, records)
             records = _lacking(records, there)
-        self._write_positions(positions, sparks_id(self._settings))
-        if deltas:
-            self._write("delta", self._not_yet("delta"))
-        self._write("dlq", self._not_yet("dlq"))
-        self._write("sow", records)
+        first: dict[Role, DataFrame] = {"delta": self._not_yet("delta")} if deltas else {}
+        return {**first, "dlq": self._not_yet("dlq"), "sow": records}
 
-    def _repair(
-        self, used: Mapping[int, int], merged: Mapping[int, int], positions: Mapping[int, InputPosition]
-    ) -> dict[int, int]:
-        """Write the differences between the SOW topic and the merged records, key by key.
+    def _differences(
+        self, used: Mapping[int, int], merged: Mapping[int, int], kept: ExitStack
+    ) -> tuple[dict[int, int], dict[Role, DataFrame]]:
+        """The differences between the SOW topic and the merged records, key by key, in the order of writing.
 
         Args:
             used: the highest version used in each partition, apart from the topic's records.
             merged: the highest version of the merged records in each partition.
-            positions: the positions of the workers that are to be written at the end.
+            kept: ends when they are written.
 
         Returns:
-            The first with the records that were there, and those that were written.
+            The first with the records that are there, and those to write; and these.
         """
         there = latest(self._spark, self._settings, self._family, "sow", self._options)
         used = _largest(used, used_in(there))
@@ -158,14 +170,10 @@ class _HandOver:
         # A partition without any version is new: its records have those of the merge, as a worker would write them.
         floors = {number: max(version, merged.get(number, 0)) for number, version in used.items() if version}
         changes = both.mapInArrow(Repair(self._settings, floors), OUTGOING_DDL).persist(StorageLevel.DISK_ONLY)
-        try:
-            self._write_positions(positions, sparks_id(self._settings))
-            self._write("dlq", self._not_yet("dlq"))
-            self._write("delta", changes.where("topic = 'delta'").drop("topic"))
-            self._write("sow", changes.where("topic = 'sow'").drop("topic"))
-            return _largest(used, used_in(changes.where("topic = 'sow'")))
-        finally:
-            changes.unpersist()
+        kept.callback(changes.unpersist)
+        records = changes.where("topic = 'sow'").drop("topic")
+        deltas = changes.where("topic = 'delta'").drop("topic")
+        return _largest(used, used_in(records)), {"dlq": self._not_yet("dlq"), "delta": deltas, "sow": records}
 
     def _refuse_others(self, there: DataFrame, records: DataFrame) -> None:
         other = _lacking(there, records).select("partition", "key").first()
@@ -231,17 +239,15 @@ class _HandOver:
                 rows.append((number, LIVES_NAME, bytes(mark)))
         return self._spark.createDataFrame(rows, _MARKS_DDL) if rows else None
 
-    def _positions(self, there: Mapping[int, InputPosition], topic_id: str, cut: Offsets) -> dict[int, InputPosition]:
-        """The input positions at the cut that the topic lacks."""
-        cuts = {number: InputPosition(self._settings.application_id, topic_id, at) for number, at in cut.items()}
-        return {number: position for number, position in cuts.items() if there.get(number) != position}
-
-    def _write_positions(self, positions: Mapping[int, InputPosition], application_id: str | None = None) -> None:
-        """Write input positions, of another application where one is named."""
-        rows = [
-            (number, POSITION_NAME, bytes(position._replace(application_id=application_id or position.application_id)))
-            for number, position in positions.items()
-        ]
+    def _write_positions(self, positions: Mapping[int, InputPosition], *, is_half_written: bool = False) -> None:
+        """Write input positions; those of Spark where the SOW topic is about to be half written."""
+        if is_half_written:
+            spark = sparks_id(self._settings)
+            positions = {
+                number: position._replace(application_id=spark, note=HALF_WRITTEN)
+                for number, position in positions.items()
+            }
+        rows = [(number, POSITION_NAME, bytes(position)) for number, position in positions.items()]
         self._write("mark", self._spark.createDataFrame(rows, _MARKS_DDL) if rows else None)
 
     def _there(self, role: Role) -> DataFrame | None:
@@ -349,6 +355,10 @@ def _words_of(mark: str) -> Column:
 def _first(offsets: dict[int, int]) -> str:
     partition = min(offsets)
     return f"such as {offsets[partition]} in partition {partition}"
+
+
+def _is_empty(rows: DataFrame | None) -> bool:
+    return rows is None or rows.isEmpty()
 
 
 def _lacking(rows: DataFrame, others: DataFrame, columns: Sequence[str] = _RECORD) -> DataFrame:

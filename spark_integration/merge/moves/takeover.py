@@ -31,7 +31,7 @@ from processor.wire.control import BACKFILL, REPLACING, SPARK, WORKERS
 from spark_integration.foundation.options import client_properties, with_connection
 from spark_integration.foundation.pyspark_private import jvm_of
 from spark_integration.foundation.settings import topic_settings
-from spark_integration.merge.batch.base_state import latest, partition_marks, refuse_other_input
+from spark_integration.merge.batch.base_state import begins_of_workers, latest, partition_marks
 from spark_integration.merge.moves.merge_query import ONCE, Checkpoint, MergeQuery
 from spark_integration.merge.moves.move import BEGINNING, TO_SPARK, TO_WORKERS, Move
 from spark_integration.merge.streaming.buckets import SIZE, entries_in
@@ -96,7 +96,7 @@ def takeover(
 
     Raises:
         ConfigurationError: settings, topics, session or checkpoint cannot be used, another move is under way, or the
-            SOW topic has more input than the workers' offsets say.
+            workers hold a partition.
         Stop: the workers have not left, Spark has failed, or Kafka refuses. The message has the next step.
     """
     jvm_of(spark, "takeover")
@@ -114,7 +114,7 @@ def takeover(
         with _way_back(move):
             query.check(move.family)
         if move.fence.phase == WORKERS:
-            _claim(spark, move, checkpoints, on_step)
+            _claim(query, move, checkpoints, on_step)
         is_claimed = move.fence.phase == TO_SPARK
         offsets = _drained(query, move, timeout_s, on_step) if is_claimed else move.await_workers(timeout_s)
         _fence(spark, move, offsets, timeout_s)
@@ -152,10 +152,10 @@ def _way_back(move: Move) -> Iterator[None]:
         ) from error
 
 
-def _claim(spark: SparkSession, move: Move, checkpoints: str, on_step: OnStep) -> None:
+def _claim(query: MergeQuery, move: Move, checkpoints: str, on_step: OnStep) -> None:
     number = move.fence.number + 1
     path = f"{checkpoints.rstrip('/')}/{move.settings.name}-{number}"
-    if Checkpoint(spark, path).planned is not None:
+    if Checkpoint(query.spark, path).planned is not None:
         raise ConfigurationError(
             f"{path} has micro-batches already, of another cluster or a deleted control topic: their state would be "
             "taken for that of the workers. Name another directory, or remove it"
@@ -166,6 +166,7 @@ def _claim(spark: SparkSession, move: Move, checkpoints: str, on_step: OnStep) -
                 f"{move.settings.kafka_topic(role)} has {count} partitions, and the settings have "
                 f"{move.settings.topic.partitions}; correct the settings"
             )
+    _begins(query, move)
     on_step("claim")
     move.write(TO_SPARK, offsets={}, checkpoint=path, number=number)
 
@@ -175,13 +176,21 @@ def _drained(query: MergeQuery, move: Move, timeout_s: float, on_step: OnStep) -
     try:
         on_step("drain")
         offsets = move.await_workers(timeout_s)
-        marks = latest(query.spark, query.settings, move.family, "mark", kafka_options(query.options))
-        refuse_other_input(query.settings, partition_marks(marks).positions, move.topic_id(), offsets)
+        begins = _begins(query, move)
+        if lacking := {number: begin for number, begin in begins.items() if begin != offsets[number]}:
+            # Kafka has deleted the group's offsets; the marks have the same.
+            move.family.admin.set_offsets(move.family.group, move.family.source, lacking)
         on_step("fence")
     except BaseException:
         move.write(WORKERS)
         raise
-    return offsets
+    return begins
+
+
+def _begins(query: MergeQuery, move: Move) -> dict[int, int]:
+    """The input offset of each partition at which its workers would begin."""
+    marks = latest(query.spark, query.settings, move.family, "mark", kafka_options(query.options))
+    return begins_of_workers(query.settings, move.family, partition_marks(marks))
 
 
 def _fence(spark: SparkSession, move: Move, offsets: dict[int, int], timeout_s: float) -> None:
