@@ -76,7 +76,8 @@ class Queue(MessageReader):
     def next_within(self, timeout_s: float | None) -> QueueMessage | None:
         """The next message of a queue that is iterated over; None if none came in time, or the queue has ended.
 
-        Its outcome is the caller's to decide: `ack`, `release` or `reject`. While it has none, no others are fetched.
+        Its outcome is the caller's to decide: `ack`, `release` or `reject`. While `max_backlog` messages have none, no
+        others are fetched.
 
         Args:
             timeout_s: the longest wait; None: no limit.

@@ -110,7 +110,7 @@ class Backlog:
         return len(self._waiting) + sum(message.outcome is None for message in tuple(self._handed_out))
 
     def next(self, wait_s: float) -> QueueMessage | None:
-        """The next message; None if none came in time, or while others of the same fetch have no outcome.
+        """The next message; None if none came in time, or while `leases_max` messages have no outcome.
 
         Raises:
             Stop: Kafka cannot be read on, or takes no dead letter.
@@ -119,11 +119,10 @@ class Backlog:
         message = self._next_waiting()
         if message is not None:
             return message
-        if self._handed_out:
-            self._pace()
-            return None
         for _ in range(self._leases_max):  # Those of a fetch may all be dead letters.
             self._pace()
+            if len(self._handed_out) >= self._leases_max:
+                return None
             if not self._fetch(wait_s) or (message := self._next_waiting()) is not None:
                 return message
         return None
@@ -153,7 +152,8 @@ class Backlog:
 
     def _fetch(self, wait_s: float) -> bool:
         """Lease the next messages; returns whether any came."""
-        leases = self._source.poll(wait_s, self._leases_next)
+        # A program may gather messages before it decides on their outcomes.
+        leases = self._source.poll(wait_s, min(len(self._handed_out) + self._leases_next, self._leases_max))
         self._leases_unpaced, self._fetched_s = len(leases), self._clock_s()
         few = max(1, self._settings.max_deliveries / 2)
         suspects = [lease for lease in leases if lease.deliveries > few]

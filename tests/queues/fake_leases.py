@@ -36,11 +36,11 @@ class FakeLeases:
 
     def poll(self, timeout_s: float, leases_max: int) -> list[Lease]:
         """Send outcomes, and lease the next records."""
-        assert self._held == self._decided.keys(), "a poll before each record of the last one has an outcome"
         self._send()
         self.asked.append(leases_max)
-        taken, self._free = self._free[:leases_max], self._free[leases_max:]
-        self._held = set(taken)
+        free = max(0, leases_max - len(self._held))
+        taken, self._free = self._free[:free], self._free[free:]
+        self._held |= set(taken)
         for offset in taken:
             self._deliveries[offset] += 1
         return [Lease(0, self._records[offset], self._deliveries[offset], self.now_s) for offset in taken]

@@ -52,14 +52,17 @@ def test_an_acknowledged_message_is_accepted_and_the_next_one_comes():
     assert backlog.counts == {"delivered": 3, "delivered_again": 0, "acknowledged": 3}
 
 
-def test_no_fetch_while_a_message_has_no_outcome():
-    """A message in the hands of a consumer keeps the consumer from fetching more."""
-    leases = FakeLeases(values(1, 2))
+def test_a_program_may_gather_messages_before_their_outcomes():
+    """It gets so many as it may hold, from the first one on; the next one comes once another has an outcome."""
+    leases = FakeLeases(values(*range(1, 13)))
     backlog = backlog_of(leases)
-    message = backlog.next(0)
-    assert backlog.next(0) is None
-    message.ack()
-    assert backlog.next(0).data == {"id": 2}
+    messages = [backlog.next(0) for _ in range(10)]
+    assert [message.data["id"] for message in messages] == [*range(1, 11)]
+    assert (backlog.next(0), backlog.leased) == (None, 10)
+    messages[4].ack()
+    assert backlog.next(0).data == {"id": 11}
+    assert (backlog.next(0), backlog.leased) == (None, 10)
+    assert max(leases.asked) == 10
 
 
 def test_a_released_message_comes_again_and_counts_its_deliveries():

@@ -60,9 +60,9 @@ def test_events_of_a_processor_are_shown_with_its_name():
 
 def test_gauges_and_timings_of_our_own_processors_have_metrics_of_their_own():
     """A figure of conflation is a metric with one quantity, and is removed with its partition."""
-    metrics = ThreadMetrics("orders_1s")
+    metrics = ThreadMetrics("figures_1s")  # The registry is the process's, and other tests have copies of orders.
     value = REGISTRY.get_sample_value
-    where = {"processor": "orders_1s", "partition": "0"}
+    where = {"processor": "figures_1s", "partition": "0"}
     metrics.gauges({0: {"pending_keys": 3, "pending_bytes": 70, "oldest_pending_seconds": 0.5}})
     assert value("sowstream_conflation_pending_keys", where) == 3
     assert value("sowstream_conflation_pending_bytes", where) == 70
@@ -72,7 +72,7 @@ def test_gauges_and_timings_of_our_own_processors_have_metrics_of_their_own():
     timing = Timing()
     timing.add(0.2, 5)
     metrics.counts(Counts({}, {}, {"lateness": timing, "own": timing}))
-    assert value("sowstream_conflation_lateness_seconds_count", {"processor": "orders_1s"}) == 5
+    assert value("sowstream_conflation_lateness_seconds_count", {"processor": "figures_1s"}) == 5
 
 
 def test_latency_is_the_age_of_records_at_their_commit():

@@ -25,7 +25,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 
 from spark_integration.foundation.options import sink_options
 from spark_integration.foundation.settings import topic_settings
-from spark_integration.merge.batch.base_state import PartitionMarks, begins_of_workers
+from spark_integration.merge.batch.base_state import PartitionMarks, begins_of_workers, refuse_uncommitted
 from spark_integration.merge.batch.handover import _HandOver, hand_over
 from spark_integration.merge.batch.merge_batch import merge_batch
 from spark_integration.merge.topic_family import TopicFamily
@@ -317,7 +317,7 @@ def test_base_is_where_the_workers_stopped(spark, world) -> None:
         hand_over(merged, options=_options(world), mode="continue")
 
 
-def test_the_base_begins_where_workers_would(world) -> None:
+def test_the_base_begins_where_workers_would(world, monkeypatch) -> None:
     """The position counts where the group has no offset; a partition that workers would hold is refused."""
     settings = topic_settings(world.name, world.file, options=_options(world))
     with TopicFamily(settings, world.config.kafka) as family:
@@ -340,6 +340,17 @@ def test_the_base_begins_where_workers_would(world) -> None:
         world.publish([(b"1", {"id": 1}, {"version": "1"})], role="sow")
         with pytest.raises(ConfigurationError, match="no offset and no position, so workers hold it"):
             begins_of_workers(settings, family, PartitionMarks({}, {}))
+        with monkeypatch.context() as patch:
+            for note in ("sow 1 mark 0", None):
+                patch.setattr(
+                    family, "committed_with_notes", lambda count, note=note: dict.fromkeys(range(count), (6, note))
+                )
+                refuse_uncommitted(settings, family)
+            patch.setattr(
+                family, "committed_with_notes", lambda count: dict.fromkeys(range(count), (6, "sow 0 mark 0"))
+            )
+            with pytest.raises(ConfigurationError, match=r"partition \d: a worker without transactions [^\0]*twice"):
+                refuse_uncommitted(settings, family)
         family.admin.set_offsets(family.group, family.source, {0: 6})
         with pytest.raises(ConfigurationError, match="group was set back, so workers hold it"):
             begins()

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
+from processor.hosting.commit_metadata import CommitMetadata
 from processor.repair.worker_positions import PartitionPosition, first_held, state_of
 from processor.store.marks import POSITION_NAME
 from processor.wire.columns import VERSION
@@ -133,6 +134,7 @@ def from_topics(
         ConfigurationError: workers are running, the group never had any, or they would hold a partition.
     """
     family.refuse_members("what they write while it is read would be merged twice")
+    refuse_uncommitted(settings, family)
     marks_there = latest(spark, settings, family, "mark", options).where("value IS NOT NULL")
     marks = partition_marks(marks_there)
     if not (marks.positions or family.committed(family.partitions("publish"))):
@@ -144,6 +146,26 @@ def from_topics(
     bases = {number: mark.base_in(topic_id) for number, mark in marks.lives.items()}
     base = Base(as_base(latest(spark, settings, family, "sow", options)), publishers_marks(marks_there), bases)
     return base, since
+
+
+def refuse_uncommitted(settings: TopicSettings, family: TopicFamily) -> None:
+    """Refuse the state of workers without transactions that died with records behind their offsets.
+
+    Only a worker recognises the input of these when it comes again.
+
+    Raises:
+        ConfigurationError: the message names the partition and the remedy.
+    """
+    partitions = family.partitions("publish")
+    ends = family.admin.end_offsets(settings.kafka_topic("sow"), range(partitions))
+    for partition, (_, note) in family.committed_with_notes(partitions).items():
+        noted = CommitMetadata.read(note).ends
+        if noted is not None and noted.sow < ends[partition]:
+            raise ConfigurationError(
+                f"{settings.kafka_topic('sow')} partition {partition}: a worker without transactions (guarantee: "
+                "at_least_once) died before it committed its offset: its last records would be merged twice. Let a "
+                "worker catch up, and stop it"
+            )
 
 
 def begins_of_workers(settings: TopicSettings, family: TopicFamily, marks: PartitionMarks) -> dict[int, int]:
