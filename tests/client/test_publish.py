@@ -344,7 +344,8 @@ def test_flush_raises_without_kafka():
     """Without an answer from the broker, `flush` raises within its timeout."""
     publisher = Publisher({"bootstrap.servers": "127.0.0.1:1"})
     publisher.send("orders.publish", b"k", b"{}")
-    with pytest.raises(BrokerUnavailable, match=r"1 records within 0\.3 s"):
+    # librdkafka's number may have an event of its own besides.
+    with pytest.raises(BrokerUnavailable, match=r"[12] records within 0\.3 s"):
         publisher.flush(0.3)
 
 
