@@ -215,7 +215,7 @@ class Backlog:
             self._source.settle(lease, "release")
 
     def _is_lapsed(self, lease: Lease, left_s: float) -> bool:
-        """Whether less than this time is left of a lease."""
+        """Return whether less than this time is left of a lease."""
         return self._clock_s() >= lease.since_s + self._settings.lease - left_s
 
     def _give_up(self, lease: Lease) -> None:

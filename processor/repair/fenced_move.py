@@ -18,11 +18,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
 from processor.errors import Stop, TransactionAborted
-from processor.hosting.commit_metadata import CommitMetadata
 from processor.installation.control_topic import ControlTopic, fence_mark
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader, patiently
 from processor.kafka.clients.transactional_producer import TransactionalProducer
+from processor.repair.worker_positions import first_uncommitted
 from processor.wire.control import ALL_PARTITIONS, WORKERS, Fence, Key
 
 if TYPE_CHECKING:
@@ -148,14 +148,14 @@ class FencedMove:
             if time.monotonic() > deadline_s:
                 raise Stop(f"{self._doing}: after {timeout_s:g} s {reason}. {self._remedy}")
             time.sleep(_LOOK_S)
-        for partition, end in self.admin.end_offsets(self._kafka_topic("sow"), self._partitions).items():
-            noted = CommitMetadata.read(self._note(partition)).ends
-            if noted is not None and noted.sow < end:
-                raise Stop(
-                    f"{self._doing}: a worker without transactions (guarantee: at_least_once) died before it committed "
-                    f"its offset in partition {partition}: its last records would be merged twice. Let a worker catch "
-                    "up, then run the same command again"
-                )
+        ends = self.admin.end_offsets(self._kafka_topic("sow"), self._partitions)
+        partition = first_uncommitted({number: self._note(number) for number in ends}, ends)
+        if partition is not None:
+            raise Stop(
+                f"{self._doing}: a worker without transactions (guarantee: at_least_once) died before it committed "
+                f"its offset in partition {partition}: its last records would be merged twice. Let a worker catch "
+                "up, then run the same command again"
+            )
 
     def busy(self) -> str:
         """The reason why the workers are not gone yet; empty once they are.

@@ -62,6 +62,22 @@ def first_held(positions: Iterable[PartitionPosition], sow_ends: Mapping[int, in
     return None
 
 
+def first_uncommitted(notes: Mapping[int, str | None], sow_ends: Mapping[int, int]) -> int | None:
+    """Return the first partition in which a worker without transactions died before it committed its offset.
+
+    Only a worker recognises the input of its last records when it comes again.
+
+    Args:
+        notes: the metadata of the group's offset of each partition.
+        sow_ends: the ends of the SOW topic.
+    """
+    for partition, note in notes.items():
+        noted = CommitMetadata.read(note).ends
+        if noted is not None and noted.sow < sow_ends[partition]:
+            return partition
+    return None
+
+
 def state_of(one: PartitionPosition, topic_id: str, application_id: str) -> str:
     """Return the state in a few words; `InputPositions.begin` decides the same for the worker.
 

@@ -225,7 +225,7 @@ def test_a_handback_expires_no_record_whose_update_waits(spark, bootstrap, uniqu
 
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_repeated_micro_batch_of_a_drain_expires_nothing_more(spark, tmp_path, is_committed: bool) -> None:
-    """What expired in one that is committed is in Kafka; another one may have written some of it."""
+    """A committed micro-batch expires nothing when it is repeated; another one expires what it may have written."""
     for directory in ("offsets", "commits"):
         (tmp_path / directory).mkdir()
     times = [1_000, 2_000, 3_000]

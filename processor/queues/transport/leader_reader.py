@@ -129,7 +129,7 @@ class LeaderReader:
                 return
 
     def _has_work(self) -> bool:
-        """Whether a request is due. It is not chosen yet: first, there has to be a connection."""
+        """Return whether a request is due; `_choose` makes it, once there is a connection."""
         with self._owner.lock:
             if self._closes:
                 return self._session.is_open

@@ -9,8 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from processor.errors import ConfigurationError
-from processor.hosting.commit_metadata import CommitMetadata
-from processor.repair.worker_positions import PartitionPosition, first_held, state_of
+from processor.repair.worker_positions import PartitionPosition, first_held, first_uncommitted, state_of
 from processor.store.marks import POSITION_NAME
 from processor.wire.columns import VERSION
 from processor.wire.partition_marks import HALF_WRITTEN, HAND_OVER_AGAIN, LIVES_NAME, InputPosition, LivesMark
@@ -151,21 +150,18 @@ def from_topics(
 def refuse_uncommitted(settings: TopicSettings, family: TopicFamily) -> None:
     """Refuse the state of workers without transactions that died with records behind their offsets.
 
-    Only a worker recognises the input of these when it comes again.
-
     Raises:
         ConfigurationError: the message names the partition and the remedy.
     """
     partitions = family.partitions("publish")
     ends = family.admin.end_offsets(settings.kafka_topic("sow"), range(partitions))
-    for partition, (_, note) in family.committed_with_notes(partitions).items():
-        noted = CommitMetadata.read(note).ends
-        if noted is not None and noted.sow < ends[partition]:
-            raise ConfigurationError(
-                f"{settings.kafka_topic('sow')} partition {partition}: a worker without transactions (guarantee: "
-                "at_least_once) died before it committed its offset: its last records would be merged twice. Let a "
-                "worker catch up, and stop it"
-            )
+    notes = {number: note for number, (_, note) in family.committed_with_notes(partitions).items()}
+    if (partition := first_uncommitted(notes, ends)) is not None:
+        raise ConfigurationError(
+            f"{settings.kafka_topic('sow')} partition {partition}: a worker without transactions (guarantee: "
+            "at_least_once) died before it committed its offset: its last records would be merged twice. Let a "
+            "worker catch up, and stop it"
+        )
 
 
 def begins_of_workers(settings: TopicSettings, family: TopicFamily, marks: PartitionMarks) -> dict[int, int]:

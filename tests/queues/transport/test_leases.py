@@ -192,7 +192,7 @@ def test_brokers_take_turns_for_one_record(clock):
 
 
 def test_a_broker_without_records_does_not_hold_up_the_next_one(clock):
-    """Where brokers take turns, none waits for a record before each of them was asked, after a record as well."""
+    """Brokers that take turns wait for no record before each of them was asked, after a record as well."""
     demand = Demand(clock)
     waits = []
     for turn in range(9):
