@@ -373,6 +373,6 @@ def _plain(body: str) -> str:
 
 
 def _event(frame: str, bookmark: str | None) -> str:
-    """A frame as a Server-Sent Event; its id is the session's bookmark behind it, if there is one yet."""
+    """A frame as a Server-Sent Event; its id is the session's bookmark behind it, if one was sent."""
     data = f"data: {frame}\n\n"
     return data if bookmark is None else f"id: {bookmark}\n{data}"

@@ -377,6 +377,42 @@ def test_events_resume_by_their_last_id(memory_world):
     assert [(m["command"], m["data"]) for m in messages if "command" in m] == [("publish", {"id": 1, "qty": 2})]
 
 
+def test_events_that_are_lost_in_a_new_snapshot_are_not_resumed_from_the_bookmark_before_it(memory_world):
+    """A client that loses its events behind a `refetch` gets another snapshot, not what changed since its bookmark."""
+    memory_world.gateway.call(lambda: [memory_world.feeds["orders"].write(n, {"id": n}) for n in range(1_200)])
+    path = "/v1/topics/orders/subscribe?oof=true&op=sow_and_delta_subscribe"
+
+    def answer_of(last_id):
+        connection = http.client.HTTPConnection(memory_world.gateway.address, timeout=60)
+        connection.request("GET", path, headers={"Last-Event-ID": last_id} if last_id else {})
+        return connection, connection.getresponse()
+
+    def read(answer, last_id, holds):
+        """Read events until something holds of a message and the last id; return that id, as a browser keeps it."""
+        while True:
+            name, _, value = answer.readline().decode().rstrip("\n").partition(": ")
+            if name == "id":
+                last_id = value
+            elif name == "data":
+                tree = json.loads(value)
+                if any(holds(message, last_id) for message in (tree if isinstance(tree, list) else [tree])):
+                    return last_id
+
+    connection, answer = answer_of("")
+    bookmark = read(answer, "", lambda _, last_id: last_id)
+    memory_world.gateway.call(memory_world.feeds["orders"].restart)
+    last_id = read(answer, bookmark, lambda message, _: message.get("command") == "sow")
+    connection.close()
+    assert last_id != bookmark
+    connection, answer = answer_of(last_id)
+    last_id = read(answer, last_id, lambda message, _: message.get("command") == "refetch")
+    assert read(answer, last_id, lambda message, _: message.get("command") == "group_end").split(".")[1:] == [
+        "AAAA",
+        *["400"] * 3,
+    ]
+    connection.close()
+
+
 def test_the_deepest_record_that_a_topic_takes_can_be_shown(memory_world):
     """Frames, events and answers around a record of the deepest `max_depth` have no more levels than can be written."""
     record = deepest = {"id": 1}

@@ -28,6 +28,9 @@ _WITHOUT_EFFECT: Final = frozenset(("conflation", "oof", "no_empties", "timestam
 """Options that change how updates are delivered, and not which records and fields a client holds."""
 TEXT_CHARACTERS_MAX: Final = 65_536
 """Longest bookmark."""
+REFETCH: Final = "refetch"
+"""In place of the bookmark of a subscription that begins again, until its snapshot was sent: an earlier bookmark would
+lead on from records that its client has dropped."""
 
 
 def query_hash(spec: SubscriptionSpec) -> str:
@@ -72,6 +75,8 @@ def read_bookmark(text: str, query: str, topic_id: str, positions: Mapping[int, 
     Raises:
         ConfigurationError: it is no bookmark.
     """
+    if text == REFETCH:
+        return "the snapshot was not sent to its end"
     match = _TEXT.fullmatch(text) if len(text) <= TEXT_CHARACTERS_MAX else None
     if match is None:
         raise ConfigurationError(f"resume: {text!r:.100} is not a bookmark")

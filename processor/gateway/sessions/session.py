@@ -10,6 +10,7 @@ import structlog
 from processor.codec.json_value import to_json_line
 from processor.errors import SowstreamError
 from processor.gateway.access.requests import Request
+from processor.gateway.feeds.bookmark_text import REFETCH
 from processor.gateway.sessions.frames import frame_of
 from processor.gateway.sessions.host import NO_SENDER
 from processor.gateway.sessions.session_subscriptions import SessionSubscriptions
@@ -246,9 +247,12 @@ class Session:
         return frame_of(tuple(control), bodies, bookmarks, rows)
 
     def bookmark(self, sub_id: str) -> str | None:
-        """The bookmark of a subscription behind the last frame that was taken; None: it has none yet."""
-        sent = self._subscriptions.sent_bookmarks.get(sub_id)
-        return None if sent is None else f"{sent[0]}.{sent[1]}"
+        """The bookmark of a subscription behind the last frame that was taken; None: none was sent yet."""
+        bookmarks = self._subscriptions.sent_bookmarks
+        if sub_id not in bookmarks:
+            return None
+        sent = bookmarks[sub_id]
+        return REFETCH if sent is None else f"{sent[0]}.{sent[1]}"
 
     def beat(self) -> None:
         """Send the bookmarks that moved although no message came."""

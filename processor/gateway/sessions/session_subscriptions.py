@@ -54,8 +54,8 @@ class SessionSubscriptions:
         """The subscriptions, by the ids of their requests."""
         self.connections: Final[dict[str, Connection]] = {}
         """The connection to the engine of each topic."""
-        self.sent_bookmarks: Final[dict[str, tuple[str, str]]] = {}
-        """The bookmark of each subscription that was sent last."""
+        self.sent_bookmarks: Final[dict[str, tuple[str, str] | None]] = {}
+        """The bookmark of each subscription that was sent last; None: it began again, and has none yet."""
         self.identity: Identity | None = None
         """Who the client is; None before `logon`."""
         self.allowance: Allowance | None = None
@@ -347,7 +347,7 @@ class SessionSubscriptions:
     def _refetch(self, sub_id: str, subscription: ClientSubscription, reason: str) -> None:
         """Begin a subscription again with a snapshot."""
         subscription.engine = None
-        self.sent_bookmarks.pop(sub_id, None)
+        self.sent_bookmarks[sub_id] = None
         self._answer({"command": "refetch", "topic": subscription.topic, "subs": [sub_id], "reason": reason})
         task = asyncio.get_running_loop().create_task(self._begin_with_snapshot(sub_id, subscription))
         self._tasks.add(task)
