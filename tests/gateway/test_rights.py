@@ -14,8 +14,8 @@ from websockets.sync.client import connect
 from processor.config import Config
 from processor.config.gateway import JwtConfig
 from processor.errors import ConfigurationError
-from processor.gateway.access.entitlements import Entitlements
-from processor.gateway.access.identity import AccessDenied, TokensFile, _JwtVerifier
+from processor.gateway.access.entitlements import NO_RIGHTS, Entitlements
+from processor.gateway.access.identity import AccessDenied, Identity, TokensFile, _JwtVerifier
 from processor.gateway.gateway import Gateway
 from processor.gateway.sessions.session_subscriptions import SessionSubscriptions
 from processor.merge import KeyFields
@@ -295,6 +295,25 @@ def test_a_forged_token_proves_nothing(verifier, forged):
     with pytest.raises(AccessDenied) as caught:
         verifier[0].verify(token)
     assert token not in str(caught.value)
+
+
+def test_rights_that_are_computed_while_the_file_is_read_again_are_not_kept(tmp_path):
+    """A right that the file withdraws while the rights of its user are computed for the first time is gone at once."""
+    file = tmp_path / "entitlements.yaml"
+    file.write_text("users: {ann: {orders: {read: true, select: -/secret, publish: true}}}")
+    withdraws = []
+
+    def key_fields(_topic):
+        if withdraws:  # The rights are computed just now.
+            file.write_text(withdraws.pop())
+            entitlements.load()
+        return KeyFields(("/id",))
+
+    entitlements, ann = Entitlements(file, key_fields, ("orders",)), Identity("ann")
+    withdraws.append("users: {}")
+    entitlements.rights(ann, "orders")
+    assert not withdraws
+    assert entitlements.rights(ann, "orders") == NO_RIGHTS
 
 
 @pytest.mark.parametrize(

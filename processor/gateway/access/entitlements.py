@@ -97,8 +97,19 @@ ALL_RIGHTS: Final = Rights(EVERYTHING, may_publish=True, publish=None, delete=Tr
 """The rights of everybody, where there is no file of entitlements."""
 
 
+class _Content(NamedTuple):
+    """What the file said when it was read, and the rights that follow from it."""
+
+    file: _File
+    """The file."""
+    revoked: frozenset[str]
+    """Its revoked tokens."""
+    rights: dict[tuple[str, tuple[str, ...], str], Rights]
+    """The rights that were asked for, by user, roles and topic."""
+
+
 class Entitlements:
-    """The rights of every identity."""
+    """The rights of every identity. Any thread may read the file again, while the event loop asks for rights."""
 
     def __init__(
         self,
@@ -122,9 +133,8 @@ class Entitlements:
         self._keys = keys
         self._topics = topics
         self._bytes_topics = bytes_topics
-        self._file = _File()
-        self._rights: dict[tuple[str, tuple[str, ...], str], Rights] = {}
-        self._revoked: frozenset[str] = frozenset()
+        # Replaced as one: rights of a former file are never kept as those of the next one.
+        self._content = _Content(_File(), frozenset(), {})
         self.load()
 
     def load(self) -> None:
@@ -143,15 +153,15 @@ class Entitlements:
             place = ".".join(str(part) for part in first["loc"])
             raise ConfigurationError(f"{self.path}: {place}: {first['msg']}") from None
         self._check(file)
-        self._file, self._rights, self._revoked = file, {}, frozenset(file.revoked)
+        self._content = _Content(file, frozenset(file.revoked), {})
 
     def is_revoked(self, identity: Identity) -> bool:
         """Return whether the token of an identity is listed as revoked."""
-        return identity.token_id is not None and identity.token_id in self._revoked
+        return identity.token_id is not None and identity.token_id in self._content.revoked
 
     def is_operator(self, identity: Identity) -> bool:
         """Return whether an identity may see the status of the installation."""
-        operators = self._file.operators
+        operators = self._content.file.operators
         listed = identity.user in operators.users or not set(identity.roles).isdisjoint(operators.roles)
         return self.path is None or (listed and not self.is_revoked(identity))
 
@@ -159,17 +169,17 @@ class Entitlements:
         """The rights of an identity on a topic."""
         if self.path is None:
             return ALL_RIGHTS
-        name = (identity.user, identity.roles, topic)
-        rights = self._rights.get(name)
+        content, name = self._content, (identity.user, identity.roles, topic)
+        rights = content.rights.get(name)
         if rights is None:
-            if len(self._rights) > 100_000:
-                self._rights.clear()
-            rights = self._rights[name] = self._combined(identity, topic)
+            if len(content.rights) > 100_000:
+                content.rights.clear()
+            rights = content.rights[name] = self._combined(content.file, identity, topic)
         return rights
 
-    def _combined(self, identity: Identity, topic: str) -> Rights:
-        entries: list[Mapping[str, _Grant] | None] = [self._file.users.get(identity.user)]
-        entries += [self._file.roles.get(role) for role in identity.roles]
+    def _combined(self, file: _File, identity: Identity, topic: str) -> Rights:
+        entries: list[Mapping[str, _Grant] | None] = [file.users.get(identity.user)]
+        entries += [file.roles.get(role) for role in identity.roles]
         grants = [entry[topic] for entry in entries if entry is not None and topic in entry]
         readers = [grant for grant in grants if grant.read is not False]
         publishers = [grant.publish for grant in grants if grant.publish is not False]
