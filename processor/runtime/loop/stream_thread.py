@@ -387,7 +387,7 @@ class StreamThread:
 
     def _restore_late(self) -> None:
         """Restore again the partitions whose input may have lost deletes that they have not read yet."""
-        for task in [task for task in self._running() if self._restorer.lacks_deletes(task)]:
+        for task in [task for task in self._running() if self._restorer.comparison.lacks_deletes(task)]:
             with self._transaction():
                 self._commit()
             if task in self._running():

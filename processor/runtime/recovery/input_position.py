@@ -24,13 +24,14 @@ from processor.config import ConflatedConfig
 from processor.errors import DefinitionChanged, PartitionHeld
 from processor.filter.parse import parse
 from processor.hosting.commit_metadata import CommitMetadata
-from processor.store.marks import POSITION_NAME
+from processor.store.marks import FENCE_NAME, POSITION_NAME
 from processor.wire.partition_marks import HALF_WRITTEN, HAND_OVER_AGAIN, InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from processor.hosting.pipeline import Pipeline
+    from processor.runtime.recovery.restore_range import Start
     from processor.runtime.task import Task
 
 log = structlog.stdlib.get_logger("sowstream.positions")
@@ -125,6 +126,23 @@ class InputPositions:
             return None
         task.marks.note(POSITION_NAME, value)
         return value
+
+    def decide(self, task: Task, start: Start, *, has_records: bool) -> Beginning:
+        """Decide where the input of a restored task begins, by the group's offset and the position in its marks.
+
+        Raises:
+            PartitionHeld: they contradict each other, or both are missing; or a fence is in its marks.
+            DefinitionChanged: the records of its state are of other settings.
+        """
+        position = None
+        if task.marks is not None:
+            self.refuse_fenced(task.partition, task.marks.get(FENCE_NAME))
+            position = InputPosition.read(task.marks.get(POSITION_NAME))
+        if position is not None and task.state.scan(None, 1):
+            self.refuse_changed(position)
+        committed = None if start.is_new else start.offset
+        group = GroupOffset(committed, start.metadata, start.oldest, has_records=has_records)
+        return self.begin(task.partition, group, position)
 
     def begin(self, partition: int, group: GroupOffset, position: InputPosition | None) -> Beginning:
         """Decide where a partition's input begins, once its outputs are restored.

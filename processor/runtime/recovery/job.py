@@ -19,7 +19,6 @@ from processor.errors import PartitionHeld, Stop
 from processor.hosting.commit_metadata import Redelivered
 from processor.kafka import outage
 from processor.runtime.metrics import RESTORED
-from processor.runtime.recovery.log_replay import PresentKeys
 from processor.runtime.recovery.restore_range import place_question
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from processor.kafka.admin.questions import PartitionQuestion
     from processor.kafka.clients.log_reader import LogReader
     from processor.record import Record
+    from processor.runtime.recovery.input_comparison import PresentKeys
     from processor.runtime.recovery.input_position import Beginning
     from processor.runtime.recovery.log_replay import LogReplay
     from processor.runtime.recovery.restore_range import Start
@@ -164,28 +164,6 @@ def moved_start(start: Start, beginning: Beginning) -> Start:
     """Replace the start of the input by a beginning that the input position has decided."""
     redelivered = Redelivered.from_metadata(beginning.offset, beginning.metadata)
     return start._replace(offset=beginning.offset, redelivered=redelivered, is_new=False, metadata=beginning.metadata)
-
-
-def present_keys(task: Task, source: str, start: Start) -> PresentKeys | None:
-    """Create the log of the keys that an input has; None if the task has no records, or cannot take deletes of others.
-
-    Args:
-        task: its state has been restored.
-        source: the input topic, of which deletes may be gone.
-        start: the start of the input.
-    """
-    if not task.state.scan(None, 1):
-        return None
-    if task.pipeline.processor_type.keeps_input_keys:
-        return PresentKeys(source, task.partition, start.oldest, start.end, task.state)
-    log.error(
-        "deletes of the input may be missing",
-        topic=source,
-        partition=task.partition,
-        why="the group was away for longer than its delete.retention.ms",
-        remedy="rebuild the family; a plug-in that declares `keeps_input_keys` is compared with its input",
-    )
-    return None
 
 
 def open_stores(

@@ -17,28 +17,25 @@ from processor.errors import (
     StateBehind,
     StateDamaged,
     StateLocked,
-    Stop,
 )
 from processor.hosting.commit_metadata import CommitMetadata, Redelivered
 from processor.kafka import errors as kafka_errors
 from processor.kafka.clients.log_reader import LogReader, Position, ReadResult
 from processor.kafka.message import by_log
-from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions
+from processor.runtime.recovery.input_comparison import InputComparison
+from processor.runtime.recovery.input_position import Beginning, InputPositions
 from processor.runtime.recovery.job import (
     RestoreJob,
     Stalls,
     log_restoring,
     moved_start,
     open_stores,
-    present_keys,
     stop_for_hold,
 )
 from processor.runtime.recovery.log_replay import LogReplay, replays
-from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges, place_question
+from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges
 from processor.runtime.task import Task
 from processor.runtime.task_state import TaskState
-from processor.store.marks import FENCE_NAME, POSITION_NAME
-from processor.wire.partition_marks import InputPosition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,7 +56,6 @@ _OPEN_S = 0.5  # Longest time to open partitions in one turn; ready partitions w
 _LOCK_PATIENCE_S = 60.0
 _LOG_INTERVAL_S = 2.0
 _DAMAGES_MAX = 3
-_LATE_MIN_MS = 600_000  # A healthy task reads up to a second late, and more during a slow commit: no reason to restore.
 
 
 class Restorer:
@@ -85,7 +81,6 @@ class Restorer:
         open_table: Open | None = None,
         is_copy: bool = False,
         positions: InputPositions | None = None,
-        on_held: Callable[[Task, PartitionHeld], None] = stop_for_hold,
     ) -> None:
         """Create a restorer.
 
@@ -101,7 +96,6 @@ class Restorer:
             open_table: opens the table that a partition's processor keeps of the input; None: it keeps none.
             is_copy: whether the states are derived from another family, whose topic may have been recreated since.
             positions: decides where the input begins; None: the group's offset decides alone.
-            on_held: called with a partition that was given up, and the reason. The default raises `Stop`.
         """
         self._reader = reader
         self._source = source
@@ -112,13 +106,12 @@ class Restorer:
         self._open_table = open_table
         self._progress = progress
         self._is_copy = is_copy
-        # With a table the plug-in compares with it.
-        self._compares = is_copy and sow is not None and open_table is None
+        is_compared = is_copy and sow is not None and open_table is None  # Else the plug-in compares its table.
         self._decides = positions is not None
         self._positions = positions or InputPositions("", source.rpartition(".")[0], source)
         if positions is None or mark is None:
             self._positions.topic_id = "not asked: nothing is compared with it"
-        self.on_held = on_held
+        self.on_held: Callable[[Task, PartitionHeld], None] = stop_for_hold
         """Called with a partition that cannot be restored, and the reason."""
         self._ranges = RestoreRanges(
             admin,
@@ -128,11 +121,14 @@ class Restorer:
             sow=sow,
             mark=mark,
             table=open_table is not None,
-            is_copy=self._compares,
+            is_copy=is_compared,
         )
-        self._ask_present = place_question(admin, source, "end")
         self._stalls = Stalls(admin, reader, self._shown, stall_timeout_s)
         self._jobs: dict[int, RestoreJob] = {}
+        self.comparison = InputComparison(
+            admin, reader, source, self._jobs, self._stalls, self._ranges.horizons_ms, is_on=is_compared
+        )
+        """Compares states with the keys of the input."""
 
     def add(self, task: Task) -> None:
         """Begin to restore a task's partition."""
@@ -144,13 +140,13 @@ class Restorer:
 
     def remove(self, partition: int) -> None:
         """Stop restoring a partition, if it was being restored."""
-        job = self._jobs.pop(partition, None)
         self._ranges.remove(partition)
-        self._ask_present.forget(partition)
+        self.comparison.forget(partition)
         self._stalls.forget(partition)
-        for part in job.logs.values() if job is not None else ():
-            if not part.is_complete:
-                self._reader.remove(part.topic, partition)
+        if (job := self._jobs.pop(partition, None)) is not None:
+            for part in job.logs.values():
+                if not part.is_complete:
+                    self._reader.remove(part.topic, partition)
 
     @property
     def is_busy(self) -> bool:
@@ -161,28 +157,6 @@ class Restorer:
     def remaining(self) -> dict[int, int]:
         """Number of offsets still to restore, by partition."""
         return {partition: job.remaining for partition, job in self._jobs.items() if job.logs}
-
-    @property
-    def waits_for(self) -> dict[int, str]:
-        """Describe for people the wait of each partition without progress for some seconds."""
-        return {
-            partition: self._awaited(job) for partition, job in self._jobs.items() if self._stalls.is_slow(partition)
-        }
-
-    def lacks_deletes(self, task: Task) -> bool:
-        """Return whether a running task reads a copy's input so late that deletes may be gone from it.
-
-        It is to be restored again: its state is then compared with the keys of the input.
-        """
-        if not self._compares:
-            return False
-        now_ms = time.time() * 1000
-        return now_ms - task.stream_time_ms > self._late_ms and now_ms > task.compare_after_ms
-
-    @property
-    def _late_ms(self) -> float:
-        """The time after which a running task reads an input so late that deletes may be gone from it."""
-        return max(self._ranges.horizons_ms.get(self._source, math.inf), _LATE_MIN_MS)
 
     def advance(self, timeout_s: float) -> list[tuple[Task, int]]:
         """Restore one batch; returns the tasks that are ready, each with its input offset.
@@ -195,8 +169,12 @@ class Restorer:
         self._open()
         for number, outcome in self._ranges.turn().items():
             self._begin(self._jobs[number], outcome, ready)
-        self._compare_next(ready)
-        self._read_to_present(ready)
+        if (job := self.comparison.take_next()) is not None:
+            with self._repair(job):
+                self._complete(job, ready)
+        for job, present in self.comparison.take_ended():
+            with self._repair(job):
+                self._finish(job, present, present.position, ready)
         until_s = time.monotonic() + _TURN_S
         while any(job.logs for job in self._jobs.values()):
             read = self._reader.read(_BATCH_RECORDS_MAX, timeout_s)
@@ -258,7 +236,12 @@ class Restorer:
             return
         job.start = outcome.start if job.beginning is None else moved_start(outcome.start, job.beginning)
         self._stalls.moved(job.task.partition)
-        logs = self._logs_of(job, outcome)
+        if self._sow is not None:
+            job.opened_at = job.task.state.position
+        # The end of a topic does not show whether it has records: all of them may have been rolled back.
+        is_whole = self._is_copy and job.start.is_new
+        topics = self._sow, self._mark, self._source
+        logs = replays(job.task, outcome, job.start.redelivered, topics, is_whole=is_whole)
         with self._repair(job):
             self._follow(job, logs, outcome) if logs else self._complete(job, ready)
 
@@ -270,29 +253,16 @@ class Restorer:
                 log.warning("local state wiped", topic=part.topic, partition=part.partition, why=why)
             if part.position < part.target:
                 log_restoring(part)
-        # The reader reports the end of a partition also if there is nothing to read.
-        positions = [
-            Position(part.topic, part.partition, max(part.position, restore_range.oldest[part.topic])) for part in logs
-        ]
         job.logs = {part.topic: part for part in logs}
-        self._reader.add(positions)
-
-    def _logs_of(self, job: RestoreJob, restore_range: RestoreRange) -> list[LogReplay]:
-        """Create the logs from which a partition is restored, each with its end."""
-        assert job.start is not None
-        if self._sow is not None:
-            job.opened_at = job.task.state.position
-        # The end of a topic does not show whether it has records: all of them may have been rolled back.
-        is_whole = self._is_copy and job.start.is_new
-        return replays(
-            job.task, restore_range, job.start.redelivered, (self._sow, self._mark, self._source), is_whole=is_whole
+        # The reader reports the end of a partition also if there is nothing to read.
+        self._reader.add(
+            Position(part.topic, part.partition, max(part.position, restore_range.oldest[part.topic])) for part in logs
         )
 
     def _apply(self, read: ReadResult, ready: list[tuple[Task, int]]) -> None:
         """Apply the messages, and complete the logs that have ended."""
         for (topic, partition), messages in by_log(read.messages).items():
-            job = self._jobs.get(partition)
-            if job is not None and topic in job.logs:
+            if (job := self._jobs.get(partition)) is not None and topic in job.logs:
                 with self._repair(job):
                     self._apply_batch(job, job.logs[topic], messages, ready)
         for topic, partition, end in read.ends:
@@ -304,15 +274,11 @@ class Restorer:
         for (_, partition), trouble in self._reader.take_troubled().items():
             if (job := self._jobs.get(partition)) is not None:
                 with self._repair(job):
-                    self._handle_trouble(job, trouble)
-
-    def _handle_trouble(self, job: RestoreJob, trouble: PartitionHeld | Stop) -> None:
-        """Restart a restore whose position is gone; raise any other error of its log."""
-        if not isinstance(trouble, PositionLost):
-            raise trouble
-        # Its oldest records were deleted after the oldest offset was asked for.
-        log.warning("restoring from the new beginning", partition=job.task.partition, why=str(trouble))
-        self._restart(job)
+                    if not isinstance(trouble, PositionLost):
+                        raise trouble
+                    # Its oldest records were deleted after the oldest offset was asked for.
+                    log.warning("restoring from the new beginning", partition=partition, why=str(trouble))
+                    self._restart(job)
 
     @contextlib.contextmanager
     def _repair(self, job: RestoreJob) -> Iterator[None]:
@@ -335,8 +301,8 @@ class Restorer:
             self.remove(partition)
             for store in job.task.stores:
                 store.heal(error)
-            self.add(job.task)
-            self._jobs[partition].damages = job.damages + (not is_behind)
+            job.damages += not is_behind
+            self._restart(job)
 
     def _restart(self, job: RestoreJob) -> None:
         """Restore a partition from the start."""
@@ -364,16 +330,13 @@ class Restorer:
             job.logged_s = now_s
             log_restoring(part)
         # The topic of a table has other writers: while records come all the time, no end of the partition is reported.
-        if part.position >= part.target and not part.is_complete:
-            if part is job.present and not job.present.has_present_end:
-                self._ask_present.want(part.partition)
-                return
+        if part.position >= part.target and not part.is_complete and not self.comparison.awaits_end(job, part):
             self._finish(job, part, part.position, ready)
 
     def _finish(self, job: RestoreJob, part: LogReplay, end: int, ready: list[tuple[Task, int]]) -> None:
         """Complete a log; with the last one the task is ready."""
         part.finish(end)
-        self._ask_present.forget(part.partition)
+        self.comparison.forget(part.partition)
         self._reader.remove(part.topic, part.partition)
         self._stalls.moved(part.partition)
         if not part.is_complete:
@@ -394,88 +357,25 @@ class Restorer:
             self._restart(job)
             self._jobs[task.partition].beginning = beginning
             return
-        is_due = job.present is None and start.lacks_deletes(beginning.offset)
-        if is_due and (present := present_keys(task, self._source, start)) is not None:
-            if self._compared is not None:
-                job.is_ready_to_compare = True
-                return
-            log.info("comparing with the input", topic=self._source, partition=task.partition, end=start.end)
-            job.present = job.logs[self._source] = present
-            self._reader.add([Position(self._source, task.partition, start.oldest)])
+        if self.comparison.begin(job, start, beginning.offset):
             return
         self.remove(task.partition)
         task.missed = job.missed(beginning.offset)
-        self._note_comparison(task, start, beginning.offset)
+        self.comparison.note(task, start, beginning.offset)
         job.log_restored(self._shown)
         task.redelivered, task.input_id = start.redelivered, self._positions.topic_id if self._decides else ""
         task.committed_note = CommitMetadata.read(beginning.metadata).note
         ready.append((task, beginning.offset))
 
-    def _note_comparison(self, task: Task, start: Start, offset: int) -> None:
-        """Note the time for which a task that begins now needs no comparison with its input."""
-        # One has found all deletes that had gone by now; without one the next record is a young one.
-        pause_ms = self._late_ms if start.lacks_deletes(offset) else _LATE_MIN_MS
-        task.compare_after_ms = max(task.compare_after_ms, time.time() * 1000 + pause_ms)
-
-    @property
-    def _compared(self) -> RestoreJob | None:
-        """The partition that is compared with its input: one at a time, as the keys of the input are in memory."""
-        return next((job for job in self._jobs.values() if job.present is not None), None)
-
-    def _compare_next(self, ready: list[tuple[Task, int]]) -> None:
-        """Begin the next of the comparisons that wait, if none is under way; one without progress goes behind them."""
-        waiting = [job for job in self._jobs.values() if job.is_ready_to_compare]
-        for job in waiting:
-            self._stalls.moved(job.task.partition)  # It waits for its turn, which is no stall.
-        compared = self._compared
-        if waiting and compared is not None and self._stalls.is_slow(compared.task.partition):
-            partition = compared.task.partition
-            self._reader.remove(self._source, partition)
-            self._ask_present.forget(partition)
-            del compared.logs[self._source], self._jobs[partition]
-            compared.present, compared.is_ready_to_compare = None, True
-            self._jobs[partition] = compared
-        if waiting and self._compared is None:
-            waiting[0].is_ready_to_compare = False
-            with self._repair(waiting[0]):
-                self._complete(waiting[0], ready)
-
-    def _read_to_present(self, ready: list[tuple[Task, int]]) -> None:
-        """Have comparisons that have come to the end of before go on to the end of now.
-
-        Kafka may have removed records on the way, as their keys have newer ones behind the end of before.
-        """
-        for partition, end in self._ask_present.turn().items():
-            job = self._jobs[partition]
-            assert job.present is not None
-            job.present.target, job.present.has_present_end = max(end, job.present.target), True
-            if job.present.position >= job.present.target:
-                with self._repair(job):
-                    self._finish(job, job.present, job.present.position, ready)
-
     def _beginning(self, job: RestoreJob, start: Start) -> Beginning:
-        """Decide where the input begins, by the group's offset and the input position.
-
-        Raises:
-            PartitionHeld: they contradict each other, or both are missing; or a fence is in its marks.
-            DefinitionChanged: the records of its state are of other settings.
-        """
+        """Decide where the input begins; errors as `InputPositions.decide`."""
         if not self._decides:
             return Beginning(start.offset, start.metadata)
-        task = job.task
-        if task.marks is not None:
-            self._positions.refuse_fenced(task.partition, task.marks.get(FENCE_NAME))
-        position = None if task.marks is None else InputPosition.read(task.marks.get(POSITION_NAME))
-        if position is not None and task.state.scan(None, 1):
-            self._positions.refuse_changed(position)
         # For a copy any record counts, also a deleted one; otherwise deleted records cannot be merged twice.
-        if self._is_copy:
-            has_records = job.sow_read > 0
-        else:
-            has_records = job.sow_read + job.opened_at > 0 and bool(task.state.scan(None, 1))
-        committed = None if start.is_new else start.offset
-        group = GroupOffset(committed, start.metadata, start.oldest, has_records=has_records)
-        return self._positions.begin(task.partition, group, position)
+        has_records = job.sow_read > 0
+        if not self._is_copy:
+            has_records = job.sow_read + job.opened_at > 0 and bool(job.task.state.scan(None, 1))
+        return self._positions.decide(job.task, start, has_records=has_records)
 
     def _show(self) -> None:
         """Show the number of remaining offsets."""
@@ -486,8 +386,8 @@ class Restorer:
         """Log stalled restores, and hold those that have made no progress for too long."""
         for partition, job in list(self._jobs.items()):
             is_in_balance = self._ranges.is_in_balance(partition)
-            error = self._stalls.check(partition, self._awaited(job), job.next_log, is_in_balance=is_in_balance)
-            if error is not None:
+            awaited = self._awaited(job)
+            if error := self._stalls.check(partition, awaited, job.next_log, is_in_balance=is_in_balance):
                 self._hold(job, error)
         self._stalls.turn()
 

@@ -117,7 +117,7 @@ def test_a_task_that_reads_too_late_is_restored_again(kafka: dict[str, str]) -> 
     until(lambda: turned.turn(1) and turned.task.next_offset == 1, "the first record", pause_s=0)
     former = turned.task.processor
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(thread._restorer, "lacks_deletes", lambda task: task.processor is former)
+        patch.setattr(thread._restorer.comparison, "lacks_deletes", lambda task: task.processor is former)
         until(lambda: turned.turn(1) and turned.task.processor is not former, "the restore", pause_s=0)
     producer.produce("orders.publish", b"next", b"7", 0)
     assert producer.flush(60) == 0

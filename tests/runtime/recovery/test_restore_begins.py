@@ -25,9 +25,9 @@ from processor.kafka.clients.log_reader import LogReader, Position
 from processor.record import Record, Stored
 from processor.runtime.recovery import job as jobs
 from processor.runtime.recovery import restorer as restoring
+from processor.runtime.recovery.input_comparison import PresentKeys
 from processor.runtime.recovery.input_position import InputPositions
 from processor.runtime.recovery.job import RestoreBar, RestoreJob, RestoreProgress
-from processor.runtime.recovery.log_replay import PresentKeys
 from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges, Start
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
@@ -121,19 +121,19 @@ def test_a_task_that_reads_too_late_is_compared_once_in_the_time_that_deletes_st
     """That time counts from the last comparison, not from a rewind, and is ten minutes at least."""
     restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), 1)
     [(task, _)] = until_ready(restorer)
-    restorer._compares = True
+    restorer.comparison.is_on = True
     restorer._ranges.horizons_ms["orders.publish"] = horizon_h * _HOUR_MS
     young = -1 if is_compared else 0
     now_ms = int(time.time() * 1000)
     task.compare_after_ms = 0.0
-    restorer._note_comparison(task, Start(5, end=9, young=young), 5)
+    restorer.comparison.note(task, Start(5, end=9, young=young), 5)
     task.compare_after_ms -= ago_h * _HOUR_MS
     task.start(5)
     task.process([Record(b"k", b"{}", None, 5, int(now_ms - behind_h * _HOUR_MS))])
     task.rewind()
     task.start(5)
     task.process([Record(b"k", b"{}", None, 5, int(now_ms - behind_h * _HOUR_MS))])
-    assert restorer.lacks_deletes(task) is is_late
+    assert restorer.comparison.lacks_deletes(task) is is_late
 
 
 def test_a_comparison_reads_to_the_end_of_its_own_time(begin, monkeypatch):
@@ -179,7 +179,7 @@ def test_a_comparison_that_makes_no_progress_delays_no_other_partition(begin, mo
     until(lambda: ready.extend(restorer.advance(0.01)) or ready, "the other partition", pause_s=0)
     assert [task.partition for task, _ in ready] == [1]
     assert [record.key for record in ready[0][0].missed] == ([] if is_empty else [b"gone"])
-    until(lambda: restorer.advance(0.01) or restorer._compared is not None, "its next turn", pause_s=0)
+    until(lambda: restorer.advance(0.01) or restorer.comparison.current is not None, "its next turn", pause_s=0)
     assert list(restorer._jobs) == [0]
 
 
@@ -187,15 +187,15 @@ def test_a_clock_that_was_set_back_makes_no_task_late(begin):
     """The end of its input is found again within a second or so; until then its last record may be old."""
     restorer = begin(lambda _: LayeredState(MemoryStore(), cache_bytes=1_000), 1)
     [(task, _)] = until_ready(restorer)
-    restorer._compares = True
+    restorer.comparison.is_on = True
     restorer._ranges.horizons_ms["orders.publish"] = 24 * _HOUR_MS
     task.compare_after_ms = 0.0
     task.start(5)
     task.process([Record(b"k", b"{}", None, 5, int(time.time() * 1000) - 30 * _HOUR_MS)])
-    assert restorer.lacks_deletes(task)
+    assert restorer.comparison.lacks_deletes(task)
     task.has_seen(int(time.time() * 1000) + 300_000)
     task.punctuate()
-    assert not restorer.lacks_deletes(task)
+    assert not restorer.comparison.lacks_deletes(task)
 
 
 def test_damage_that_is_found_before_anything_is_read_is_healed(begin):

@@ -20,7 +20,7 @@ from processor.hosting.pipeline import Pipeline
 from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader, Position, ReadResult
-from processor.runtime.recovery import job, log_replay
+from processor.runtime.recovery import input_comparison, job
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
@@ -55,8 +55,9 @@ class Restoring:
         self.reader = LogReader(kafka, group=name, collects_trouble=True)
         self.restorer = Restorer(
             reader=self.reader, admin=self.admin, source=f"{name}.publish", sow=f"{name}.sow", mark=None,
-            open_state=self._open, stall_timeout_s=stall_timeout_s, on_held=self._hold,
+            open_state=self._open, stall_timeout_s=stall_timeout_s,
         )  # fmt: skip
+        self.restorer.on_held = self._hold
         self.tasks = self._tasks()
 
     def begin(self, partition: int) -> None:
@@ -79,7 +80,11 @@ class Restoring:
             self.ready |= {task.partition: offset for task, offset in self.restorer.advance(0.01)}
             return reached()
 
-        until(is_reached, lambda: (self.ready, self.held, self.restorer.waits_for), pause_s=0)
+        until(is_reached, lambda: (self.ready, self.held, self.awaited()), pause_s=0)
+
+    def awaited(self) -> dict[int, str]:
+        """Describe the event that each partition waits for."""
+        return {number: self.restorer._awaited(job) for number, job in self.restorer._jobs.items()}
 
     def stall(self, timeout_s: float = 2.0) -> None:
         """Change the patience with stalled restores."""
@@ -112,7 +117,7 @@ def test_deletes_that_left_the_input_while_the_group_was_away_are_made(
 
     It is read for one partition after the other, and several times where its keys do not fit into memory.
     """
-    monkeypatch.setattr(log_replay, "_PRESENT_MAX", present_max)
+    monkeypatch.setattr(input_comparison, "_PRESENT_MAX", present_max)
     kafka = {"bootstrap.servers": bootstrap}
     copy, source = f"{unique}_copy", f"{unique}.sow"
     admin, group = Admin(kafka), LogReader(kafka, group=copy)
@@ -152,7 +157,7 @@ def test_deletes_that_left_the_input_while_the_group_was_away_are_made(
         assert deletes == [(key, None, 0) for key in missed]
         task.start(offset)
         assert [record.key for record in task.left] == missed
-        assert not restorer.lacks_deletes(task), "it has just been compared, or has young records to read"
+        assert not restorer.comparison.lacks_deletes(task), "it has just been compared, or has young records to read"
     restorer.close()
     group.close()
     admin.delete([source, f"{copy}.sow"])
@@ -288,7 +293,7 @@ def test_a_question_that_stays_unanswered_costs_the_client(distant: Callable[...
         restoring.add(0)
         restoring.until(lambda: restoring.admin.renewal.count > 0)
         restoring.until(lambda: [line for line in lines if line["event"] == "a restore waits"])
-        assert "the committed offset of" in restoring.restorer.waits_for[0]
+        assert "the committed offset of" in restoring.awaited()[0]
     assert fault.met >= 3
     line = next(line for line in lines if line["event"] == "a restore waits")
     assert "the committed offset of" in line["waits_for"]
