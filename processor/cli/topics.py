@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from processor.config import Config
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.first_contact import Cluster
+    from processor.kafka.admin.connection import Cluster
     from processor.topics import Problem
     from processor.topics.family import TopicSpec
 

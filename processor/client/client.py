@@ -22,7 +22,7 @@ from processor.errors import ConfigurationError, SowstreamError, Stop
 from processor.installation.directory_comparison import contradictions
 from processor.installation.topic_directory import TopicDirectory, with_described_topics
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.first_contact import Cluster
+from processor.kafka.admin.connection import Cluster
 from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.own_process import OfOneProcess
 from processor.wire.topic_description import describe

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from processor.config import Config
     from processor.installation.topic_directory import DirectoryEntries
     from processor.kafka.admin.admin import Admin
-    from processor.kafka.admin.first_contact import Cluster
+    from processor.kafka.admin.connection import Cluster
     from processor.wire.topic_description import Description
 
 

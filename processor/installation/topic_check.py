@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from processor.config import Config
     from processor.hosting.pipeline import Pipeline
-    from processor.kafka.admin.first_contact import Cluster
+    from processor.kafka.admin.connection import Cluster
     from processor.topics.family import TopicSpec
 
 

@@ -20,7 +20,7 @@ from processor.installation.directory_comparison import report
 from processor.installation.settings_check import check_offline
 from processor.installation.topic_check import problems_of
 from processor.kafka.admin.admin import Admin, librdkafka_version
-from processor.kafka.admin.first_contact import Cluster
+from processor.kafka.admin.connection import Cluster
 from processor.operate.findings import Finding, Role, check_connection, check_role, check_schemas
 from processor.queues.share_groups import share_group_problems
 from processor.repair.misplaced_keys import check_keys, checkable_topics

@@ -11,7 +11,7 @@ from processor.installation.acls import Grant, Who, grants
 from processor.installation.configured_pipelines import pipelines
 from processor.installation.settings_check import registry_subject_of
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.first_contact import Cluster
+from processor.kafka.admin.connection import Cluster
 from processor.kafka.admin.rights import AclRights, RightsInspector
 from processor.kafka.connection_faults import parts_of
 from processor.kafka.connection_probe import addresses_of, steps

@@ -187,7 +187,7 @@ def done(answer: object) -> Future[Any]:
 
 def test_the_settings_of_brokers_come_from_any_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker that is away is passed over; the default is not taken where none answers."""
-    monkeypatch.setattr("processor.kafka.admin.admin._TRY_S", 0.1)
+    monkeypatch.setattr("processor.kafka.admin.admin.TRY_S", 0.1)
     admin = Admin({"bootstrap.servers": "localhost:1"})
     cluster = done(SimpleNamespace(nodes=[SimpleNamespace(id=number) for number in (1, 2)]))
     admin._client = cast("Any", SimpleNamespace(describe_cluster=lambda **_: cluster))

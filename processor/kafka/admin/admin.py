@@ -15,39 +15,39 @@ from confluent_kafka import (
     TopicPartition,
     libversion,
 )
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from processor.errors import ConfigurationError, Stop
+from processor.errors import Stop
 from processor.kafka import errors as kafka_errors
-from processor.kafka import outage, properties
-from processor.kafka.admin.first_contact import CONNECT_TIMEOUT_S, Cluster, check_files, fetch_cluster
+from processor.kafka import outage
+from processor.kafka.admin.connection import (
+    CONNECT_TIMEOUT_S,
+    LOOK_TIMEOUT_S,
+    PAUSE_S,
+    TIMEOUT_S,
+    TRY_S,
+    AdminConnection,
+)
 from processor.kafka.admin.groups import NO_OFFSET, CommittedOffsets, ask_groups, ask_offsets, committed_in
 from processor.kafka.admin.questions import ASK_TIMEOUT_S, COORDINATOR_TIMEOUT_S, OVERDUE_S, Question, in_time, values
 from processor.kafka.admin.rights import grant
 from processor.kafka.admin.topic_changes import create_topics, delete_topics
-from processor.kafka.background_calls import call_in_background
-from processor.kafka.connection_probe import FaultLog
-from processor.kafka.outage import Renewal, leave
 from processor.topics import ActualTopic
 from processor.topics.durability import tombstones_kept_ms
 from processor.topics.family import copies, durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from processor.kafka.admin.groups import Committed, ConsumerGroup, OffsetKind
     from processor.kafka.admin.rights import Right
     from processor.topics.family import TopicSpec
 
-_TIMEOUT_S = 15.0
-_TRY_S = 4.0  # Longest time for one try: the broker that it was sent to may be dead.
-_LOOK_TIMEOUT_S = 2.0
 _OFFSETS_KEPT_MINUTES = 10_080  # Kafka's default.
 _NEW_S = 2.0  # Within this time a new topic has leaders, and the client knows them.
-_PAUSE_S, _PAUSE_MAX_S = 0.05, 0.5  # Between two requests: listing all topics is expensive in a large cluster.
+_PAUSE_MAX_S = 0.5
 
 
 def librdkafka_version() -> str:
@@ -55,117 +55,19 @@ def librdkafka_version() -> str:
     return libversion()[0]
 
 
-class Admin:
-    """The administration client of one cluster; it replaces its connection when a request stays unanswered."""
+class Admin(AdminConnection):
+    """The administration client of one cluster."""
 
     def __init__(
         self, kafka: Mapping[str, str], connect_timeout_s: float = CONNECT_TIMEOUT_S, *, awaits_names: bool = False
     ) -> None:
-        """Create the client. Every process does this first, so that wrong properties are reported here.
-
-        Args:
-            kafka: the user's properties.
-            connect_timeout_s: the longest wait for a broker: of `cluster`, and of the first request without a limit of
-                its own.
-            awaits_names: whether that waits for a host's name to resolve, too, as services do that start together.
-
-        Raises:
-            ConfigurationError: librdkafka does not take a property, or a file of theirs does not exist.
-        """
-        self._bootstrap = kafka.get("bootstrap.servers", "")
-        self._timeout_s = connect_timeout_s
-        check_files(kafka)
-        common = properties.common(kafka)
-        self._faults = FaultLog(common, properties.log, awaits_names=awaits_names)
-        self._properties = self._faults.listening(properties.admin(kafka))
-        try:
-            self._client = AdminClient(self._properties)
-        except KafkaException as error:
-            raise ConfigurationError(f"the section `kafka` of the settings: {kafka_errors.of(error).str()}") from None
-        self._looking: Future[None] | None = None  # The last call of `_look`.
-        self.renewal = Renewal(self.refresh, self._renew)  # Replaces the client when a request stays unanswered.
+        """Create the client; arguments and errors as `AdminConnection`."""
+        super().__init__(kafka, connect_timeout_s, awaits_names=awaits_names)
         self._committed = CommittedOffsets(kafka, is_stable=True)
-        self.looked_s = 0.0  # When a broker last answered `refresh`, by the monotonic clock.
-        self._is_connected = False  # Whether a broker has answered `cluster`.
-
-    def cluster(self, timeout_s: float | None = None) -> Cluster:
-        """Fetch the brokers and topics of the cluster, within the client's time limit or another one.
-
-        Raises:
-            ConfigurationError: the login or the connection is refused; the text has the reason and the remedy.
-            BrokerUnavailable: no answer in time; the text has the reason.
-        """
-        doing = f"looking at the cluster at {self._bootstrap}"
-        cluster = fetch_cluster(self._client, self._faults, doing, self._timeout_s if timeout_s is None else timeout_s)
-        self._is_connected = True
-        return cluster
-
-    def _limit_s(self, timeout_s: float | None = None) -> float:
-        """The time limit of a request: that of its caller, or the usual one once a broker has answered.
-
-        Raises:
-            ConfigurationError, BrokerUnavailable: as `cluster`.
-        """
-        if timeout_s is not None:
-            return timeout_s
-        if not self._is_connected:
-            self.cluster()
-        return _TIMEOUT_S
-
-    def refresh(self) -> None:
-        """Have the client refresh its leaders and coordinators; returns at once."""
-        if self._looking is None or self._looking.done():
-            self._looking = call_in_background("looking for brokers", self._look)
-
-    def _look(self) -> None:
-        try:
-            self._client.list_topics(timeout=_LOOK_TIMEOUT_S)
-        except KafkaException as error:
-            if kafka_errors.is_unreachable(error):
-                outage.unreachable("asking for brokers and leaders")
-        else:
-            self.looked_s = time.monotonic()
-            outage.reached()
 
     def _renew(self) -> None:
-        """Replace the client: the present one may wait for a broker that is dead."""
-        properties.log.warning("no answer from Kafka; connecting anew")
-        former, self._client = self._client, AdminClient(self._properties)
-        leave(former)
+        super()._renew()
         self._committed.renew()
-
-    def _ask(
-        self, question: str, ask: Callable[[Sequence[str], float], Mapping[str, Future[Any]]], names: Sequence[str],
-        timeout_s: float,
-    ) -> dict[str, Any]:  # fmt: skip
-        """Send a request about topics until each has an answer, and wait for the answers.
-
-        Args:
-            question: the request, as it is called in log lines.
-            ask: sends the request once, with this time limit in seconds.
-            names: the topics.
-            timeout_s: longest wait.
-
-        Returns:
-            The answer, or Kafka's error, by topic.
-        """
-        deadline_s = time.monotonic() + timeout_s
-        answers: dict[str, Any] = {}
-        while left := [name for name in names if name not in answers]:
-            try_s = max(_PAUSE_S, min(_TRY_S, deadline_s - time.monotonic()))
-            for name, future in ask(left, try_s).items():
-                answer = in_time(future, try_s)
-                if not isinstance(answer, KafkaException) or not kafka_errors.is_unanswered(answer):
-                    self.renewal.answered(f"{question} {name}")
-                    outage.reached()
-                    answers[name] = answer
-                else:
-                    self.renewal.unanswered(f"{question} {name}")
-                    if time.monotonic() >= deadline_s:
-                        answers[name] = answer
-            if len(answers) < len(names):
-                time.sleep(_PAUSE_S)
-        return answers
 
     def create(self, specs: Iterable[TopicSpec]) -> list[str]:
         """Create the topics that do not exist, replicated if there are several brokers, and return their names.
@@ -186,7 +88,7 @@ class Admin:
 
     def _await_leaders(self, created: Mapping[str, int]) -> None:
         """Wait until new topics can be used: brokers learn of them one after the other."""
-        deadline = time.monotonic() + _TIMEOUT_S
+        deadline = time.monotonic() + TIMEOUT_S
         for name, partitions in created.items():
             while True:
                 try:
@@ -194,7 +96,7 @@ class Admin:
                 except Stop:
                     if time.monotonic() > deadline:
                         raise
-                    time.sleep(0.05)
+                    time.sleep(PAUSE_S)
                 else:
                     break
 
@@ -263,7 +165,7 @@ class Admin:
             raise kafka_errors.stop(cluster, doing) from cluster
         entries: Any = {}
         for broker in (str(node.id) for node in cluster.nodes):
-            entries = self._ask("settings of the broker", self._ask_broker, [broker], min(timeout_s, _TRY_S))[broker]
+            entries = self._ask("settings of the broker", self._ask_broker, [broker], min(timeout_s, TRY_S))[broker]
             if not isinstance(entries, KafkaException) or not kafka_errors.is_unanswered(entries):
                 break
         if isinstance(entries, KafkaException):
@@ -387,7 +289,7 @@ class Admin:
         asked = self._client.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(group, places)], request_timeout=COORDINATOR_TIMEOUT_S
         )
-        done: Any = Question(f"setting the offsets of the group {group}", asked[group], _TIMEOUT_S + OVERDUE_S).answer()
+        done: Any = Question(f"setting the offsets of the group {group}", asked[group], TIMEOUT_S + OVERDUE_S).answer()
         for place in done.topic_partitions:
             if place.error is not None:
                 raise kafka_errors.stop(
@@ -409,11 +311,11 @@ class Admin:
             BrokerUnavailable: no answer in time.
         """
         timeout_s = self._limit_s(timeout_s)
-        began_s, pause_s = time.monotonic(), _PAUSE_S
+        began_s, pause_s = time.monotonic(), PAUSE_S
         ends: dict[int, int] = {}
         left = list(partitions)
         while True:
-            try_s = max(_PAUSE_S, min(_TRY_S, began_s + timeout_s - time.monotonic()))
+            try_s = max(PAUSE_S, min(TRY_S, began_s + timeout_s - time.monotonic()))
             errors = []
             for partition, question in self.ask_offsets(topic, left, kind, try_s).items():
                 try:
@@ -432,7 +334,7 @@ class Admin:
             # topic that it is asked for.
             is_there = all(map(kafka_errors.is_moved, errors))
             with contextlib.suppress(KafkaException):
-                self._client.list_topics(topic if is_there else None, timeout=min(timeout_s, _LOOK_TIMEOUT_S))
+                self._client.list_topics(topic if is_there else None, timeout=min(timeout_s, LOOK_TIMEOUT_S))
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 

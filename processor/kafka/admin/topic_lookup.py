@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.first_contact import Cluster
+from processor.kafka.admin.connection import Cluster
 
 
 class TopicLookup:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from processor.config import Config
-    from processor.kafka.admin.first_contact import Cluster
+    from processor.kafka.admin.connection import Cluster
     from processor.kafka.message import Message
     from processor.record import Headers
     from processor.repair.transactions.transaction_admin import TransactionAdmin
