@@ -8,12 +8,12 @@ from collections import OrderedDict
 from decimal import Decimal
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from processor.api import Context, Input, Output, Processor, Record, Stored
-from processor.builtin.view.definitions import aggregates_of, check_fingerprint
-from processor.builtin.view.stage_output import Contributions, RowWriter, plain_value, show_groups, show_ready
-from processor.builtin.view.start_pass import InputPrefix, StartPass
+from processor.api import Context, Record, Stored
+from processor.builtin.view.definitions import aggregates_of
+from processor.builtin.view.stage_output import Contributions, plain_value, show_groups, show_ready
+from processor.builtin.view.start_pass import LastStage
 from processor.config import ViewConfig
 from processor.filter.aggregate import GroupIncomplete
 from processor.filter.aggregate.combining import plain_members
@@ -269,36 +269,22 @@ CHANGED_MAX: Final = 2_000
 """Changed groups at which rows are written before the commit, so that no commit takes long."""
 
 
-class ViewAggregate(Processor):
+class ViewAggregate(LastStage):
     """Writes a row for each group; its state is the rows, its table the contributions of all members."""
 
-    settings_type = ViewConfig
-    input: ClassVar[Input] = Input("parts")
-    outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("delta"), Output("mark"))
-    keeps_table: ClassVar[bool] = True
-
-    @classmethod
-    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:  # noqa: ARG003
-        """Refuse a definition that cannot be used."""
-        assert isinstance(settings, ViewConfig)
-        aggregates_of(name, settings)
+    _compile = staticmethod(aggregates_of)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the definition; all rows are compared soon."""
         assert isinstance(settings, ViewConfig)
-        self._context = context
         self._definition = aggregates_of(context.name, settings)
         self._contributions = Contributions()
-        self._writer = RowWriter(context)
         self._rows_are_all = settings.having is None
         is_combined = settings.partial_aggregation
         self._new_group = self._definition.new_combined_group if is_combined else self._definition.new_group
         self._plain = _plain_groups(self._definition, settings, context.codec) if is_combined else None
         self._groups = Groups(context.table, self._new_group, self._contributions, self._plain)
-        self._changed: dict[bytes, None] = {}
-        self._start = StartPass(context)
-        self._as_of = InputPrefix(context) if settings.as_of else None
-        check_fingerprint(context, settings)
+        self._begin(context, settings)
 
     def process(self, records: Sequence[Record]) -> None:
         """Put the parts into the table, and into the groups that are in memory."""
@@ -348,7 +334,7 @@ class ViewAggregate(Processor):
                 else:
                     rows[key] = self._row(group)
         self._changed = waiting
-        refused = self._writer.write(rows, None if self._as_of is None else self._as_of.headers())
+        refused = self._write(rows)
         self._rows_are_all = self._rows_are_all and not refused
         self._groups.forget([key for key, row in rows.items() if row is None])
         self._start.wrote(are_all=not waiting)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
-from processor.builtin.view.source import compiled_filter
 from processor.errors import ConfigurationError, DefinitionChanged, FilterError
 from processor.filter.aggregate import FUNCTIONS, compile_aggregates, compile_fields
+from processor.filter.filter import compile_selection
 from processor.filter.functions import BUILT_IN
 from processor.filter.parse import called_functions, named_fields, syntax_error
 from processor.values.pointer import names
@@ -18,12 +18,22 @@ if TYPE_CHECKING:
 
     from processor.api import Codec, Context
     from processor.config import ViewConfig
+    from processor.filter import Filter
     from processor.filter.aggregate import AggregateDefinition, FieldsDefinition
 
 
 def view_name(stage: str) -> str:
     """Return the view of a stage: the part of its family's name before the dot."""
     return stage.partition(".")[0]
+
+
+def compiled_filter(name: str, text: str | None) -> Filter | None:
+    """Return the compiled filter of a view; None: it has none.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
+    return compile_selection(f"views.{name}.filter", text, changes_with="a view changes with its topics alone")
 
 
 def aggregates_of(stage: str, settings: ViewConfig) -> AggregateDefinition:

@@ -6,10 +6,10 @@ import json
 import os
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from processor.api import Context, Input, Output, Record, Stored
+from processor.api import Context, Output, Record, Stored
 from processor.api.builtin import builtin_context
-from processor.builtin.view.definitions import check_fingerprint, check_source, fields_of, view_name
-from processor.builtin.view.source import FirstStage, Source, compiled_filter
+from processor.builtin.view.definitions import check_fingerprint, compiled_filter, fields_of, view_name
+from processor.builtin.view.source import FirstStage, Source
 from processor.builtin.view.stage_output import (
     KEPT,
     LEFT,
@@ -18,7 +18,6 @@ from processor.builtin.view.stage_output import (
     join_key,
     meeting,
     read_keys,
-    show_ready,
     write_keys,
 )
 from processor.codec import load_codec
@@ -50,26 +49,9 @@ REFERENCE: Final = b"1"
 class _Side(FirstStage):
     """The base of both sides: routes as state, and parts that are collected by output and partition."""
 
-    settings_type = ViewConfig
-    input: ClassVar[Input] = Input("sow", from_underlying=True)
     keeps_input_keys: ClassVar[bool] = True
 
-    @classmethod
-    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
-        """Refuse a definition that cannot be used."""
-        assert isinstance(settings, ViewConfig)
-        check_source(name, settings, cls._topic_of(name, settings), codec)
-        fields_of(name, settings)
-
-    def punctuate(self, now_ms: int) -> bool:  # noqa: ARG002
-        """Set the gauge that shows whether the stage has caught up."""
-        show_ready(self._context, is_ready=self._context.is_at_end)
-        return False
-
-    @classmethod
-    def _topic_of(cls, name: str, settings: ViewConfig) -> str:
-        """Return the topic whose records the stage of this name reads."""
-        raise NotImplementedError
+    _compile = staticmethod(fields_of)
 
     def _begin(self, context: Context, settings: ViewConfig) -> None:
         self._context = context
@@ -141,10 +123,6 @@ class ViewLeft(_Side):
         Output("parts", downstream=True),
     )
 
-    @classmethod
-    def _topic_of(cls, name: str, settings: ViewConfig) -> str:  # noqa: ARG003
-        return settings.underlying
-
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the definition."""
         assert isinstance(settings, ViewConfig)
@@ -215,8 +193,8 @@ class ViewRight(_Side):
 
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("mark"), Output("parts", downstream=True))
 
-    @classmethod
-    def _topic_of(cls, name: str, settings: ViewConfig) -> str:
+    @staticmethod
+    def _topic_of(name: str, settings: ViewConfig) -> str:
         return settings.join[_place_of(name) - 1].topic
 
     def init(self, context: Context, settings: BaseModel) -> None:

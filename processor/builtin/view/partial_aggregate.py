@@ -6,16 +6,16 @@ import os
 import secrets
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from processor.api import Context, Input, Output, Record, Stored
+from processor.api import Context, Output, Record, Stored
 from processor.api.builtin import builtin_context
 from processor.builtin.view.definitions import (
     aggregates_of,
     check_fingerprint,
     check_partial_aggregation,
-    check_source,
+    compiled_filter,
     view_name,
 )
-from processor.builtin.view.source import FirstStage, FormerSource, Source, compiled_filter
+from processor.builtin.view.source import FirstStage, FormerSource, Source
 from processor.builtin.view.stage_output import Contributions, plain_value, show_groups, show_ready
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution, GroupIncomplete
@@ -89,17 +89,10 @@ class ViewPartialAggregate(FirstStage):
     on: so the records that are read for each extreme that leaves get fewer by half each time, up to `_ROOM_MAX` values.
     """
 
-    settings_type = ViewConfig
-    input: ClassVar[Input] = Input("sow", from_underlying=True)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("mark"), Output("parts", downstream=True))
     keeps_table: ClassVar[bool] = True
 
-    @classmethod
-    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
-        """Refuse a definition that cannot be used."""
-        assert isinstance(settings, ViewConfig)
-        check_source(name, settings, settings.underlying, codec)
-        check_partial_aggregation(name, settings)
+    _compile = staticmethod(check_partial_aggregation)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the definition; the groups are built by `punctuate`."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from processor.api import Context, Input, Output, Record
-from processor.builtin.view.definitions import check_fingerprint, check_source, fields_of, view_name
-from processor.builtin.view.source import FirstStage, Source, compiled_filter
-from processor.builtin.view.stage_output import RowWriter, show_ready
+from processor.api import Context, Output, Record
+from processor.builtin.view.definitions import check_fingerprint, compiled_filter, fields_of, view_name
+from processor.builtin.view.source import FirstStage, Source
+from processor.builtin.view.stage_output import RowWriter
 from processor.config import ViewConfig
 from processor.filter.filter import metadata_of
 from processor.wire.record_headers import as_of_header
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Value
+    from processor.api import Value
 
 WAITING_MAX: Final = 1_000
 """Changed keys at which rows are written before the commit."""
@@ -26,17 +26,10 @@ WAITING_MAX: Final = 1_000
 class ViewProjection(FirstStage):
     """Writes the row of each record; its state is the rows."""
 
-    settings_type = ViewConfig
-    input: ClassVar[Input] = Input("sow", from_underlying=True)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("delta"), Output("mark"))
     keeps_input_keys: ClassVar[bool] = True
 
-    @classmethod
-    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
-        """Refuse a definition that cannot be used."""
-        assert isinstance(settings, ViewConfig)
-        check_source(name, settings, settings.underlying, codec)
-        fields_of(name, settings)
+    _compile = staticmethod(fields_of)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the definition."""
@@ -57,11 +50,6 @@ class ViewProjection(FirstStage):
             self._as_of_offset = records[-1].offset + 1
         if len(self._rows) >= WAITING_MAX:
             self.flush()
-
-    def punctuate(self, now_ms: int) -> bool:  # noqa: ARG002
-        """Set the gauge that shows whether the view has caught up."""
-        show_ready(self._context, is_ready=self._context.is_at_end)
-        return False
 
     def flush(self) -> None:
         """Write the rows that have changed."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
-from processor.api import Context, Input, Output, Processor, Record, Stored
-from processor.builtin.view.definitions import check_fingerprint, fields_of
+from processor.api import Context, Record, Stored
+from processor.builtin.view.definitions import fields_of
 from processor.builtin.view.join import Partners, Rounds
-from processor.builtin.view.stage_output import KEPT, LEFT, RIGHT, RowWriter, answer_member, meeting, show_ready
-from processor.builtin.view.start_pass import InputPrefix, StartPass
+from processor.builtin.view.stage_output import KEPT, LEFT, RIGHT, answer_member, meeting, show_ready
+from processor.builtin.view.start_pass import LastStage
 from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.filter.syntax_tree import JOINED_MARK
@@ -39,28 +39,18 @@ CHANGED_MAX: Final = 1_000
 """Changed rows at which they are written before the commit."""
 
 
-class ViewRows(Processor):
+class ViewRows(LastStage):
     """Writes a row for each record of the underlying, once it has the answers for the keys that the record has now.
 
     Until then the row stays as it was: a row whose record has just changed its key is never without a partner that it
     has. Answers about former keys are not looked at.
     """
 
-    settings_type = ViewConfig
-    input: ClassVar[Input] = Input("parts")
-    outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("delta"), Output("mark"))
-    keeps_table: ClassVar[bool] = True
-
-    @classmethod
-    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:  # noqa: ARG003
-        """Refuse a definition that cannot be used."""
-        assert isinstance(settings, ViewConfig)
-        fields_of(name, settings)
+    _compile = staticmethod(fields_of)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the definition; all rows are compared soon."""
         assert isinstance(settings, ViewConfig)
-        self._context = context
         self._fields = fields_of(context.name, settings)
         # Elsewhere partners are there or not, and no answer is waited for.
         self._has_answers = settings.join_method == "repartition"
@@ -72,11 +62,7 @@ class ViewRows(Processor):
         answer_mark = b"" if self._has_partners else RIGHT
         has_keys = self._has_answers or self._has_partners
         self._plain = _plain_rows(self._fields, context.codec, self._topics, answer_mark, has_keys=has_keys)
-        self._writer = RowWriter(context)
-        self._changed: dict[bytes, None] = {}
-        self._start = StartPass(context)
-        self._as_of = InputPrefix(context) if settings.as_of else None
-        check_fingerprint(context, settings)
+        self._begin(context, settings)
 
     def process(self, records: Sequence[Record]) -> None:
         """Put the parts into the table."""
@@ -155,7 +141,7 @@ class ViewRows(Processor):
                 record = decoded[key] if key in decoded else self._json.decode_own(part)[1]
                 row = self._row(record, partners, parsed)
             rows[key] = row
-        self._writer.write(rows, None if self._as_of is None else self._as_of.headers())
+        self._write(rows)
         self._start.wrote(are_all=True)
 
     def _read(self, parts: Mapping[bytes, bytes]) -> tuple[dict[bytes, list[tuple[str, bytes]]], dict[bytes, Value]]:

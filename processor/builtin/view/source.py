@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from processor.api import Processor, RecordRejected
+from processor.api import Input, Processor, RecordRejected
 from processor.api.builtin import builtin_context
+from processor.builtin.view.definitions import check_source
+from processor.builtin.view.stage_output import show_ready
+from processor.config import ViewConfig
 from processor.errors import PartitionHeld, Stop, rejection
-from processor.filter.filter import compile_selection, metadata_of
+from processor.filter.filter import metadata_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from processor.api import Context, Record, Value
+    from pydantic import BaseModel
+
+    from processor.api import Codec, Context, Record, Value
     from processor.filter import Filter
     from processor.filter.aggregate import AggregateDefinition, Contribution
 
@@ -27,17 +33,34 @@ _KEY: Final = itemgetter(0)
 _NO_PLACE: Final = (0, 0, 0)
 
 
-def compiled_filter(name: str, text: str | None) -> Filter | None:
-    """Return the compiled filter of a view; None: it has none.
-
-    Raises:
-        ConfigurationError: it cannot be used.
-    """
-    return compile_selection(f"views.{name}.filter", text, changes_with="a view changes with its topics alone")
-
-
 class FirstStage(Processor):
     """The base of stages whose state has each record that they read: its group, its join keys, its row, or itself."""
+
+    settings_type = ViewConfig
+    input: ClassVar[Input] = Input("sow", from_underlying=True)
+    _context: Context
+
+    @classmethod
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
+        """Refuse a definition that cannot be used."""
+        assert isinstance(settings, ViewConfig)
+        check_source(name, settings, cls._topic_of(name, settings), codec)
+        cls._compile(name, settings)
+
+    @staticmethod
+    def _topic_of(name: str, settings: ViewConfig) -> str:  # noqa: ARG004
+        """Return the topic whose records the stage of this name reads."""
+        return settings.underlying
+
+    @staticmethod
+    @abstractmethod
+    def _compile(name: str, settings: ViewConfig, /) -> object:
+        """Compile the definition; a ConfigurationError refuses it."""
+
+    def punctuate(self, now_ms: int) -> bool:  # noqa: ARG002
+        """Set the gauge that shows whether the stage has caught up."""
+        show_ready(self._context, is_ready=self._context.is_at_end)
+        return False
 
     def rejected(self, record: Record, error: RecordRejected) -> None:  # noqa: ARG002
         """Take a record that was skipped by order, or whose output is too large, for one that does not count."""

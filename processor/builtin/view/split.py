@@ -8,17 +8,17 @@ from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from processor.api import Context, Input, Output, Record, Stored
+from processor.api import Context, Output, Record, Stored
 from processor.api.builtin import builtin_context
 from processor.builtin.view.definitions import (
     aggregates_of,
     check_fingerprint,
-    check_source,
+    compiled_filter,
     note_away_members,
     view_name,
 )
-from processor.builtin.view.source import FirstStage, Source, compiled_filter
-from processor.builtin.view.stage_output import Contributions, show_ready
+from processor.builtin.view.source import FirstStage, Source
+from processor.builtin.view.stage_output import Contributions
 from processor.config import ViewConfig
 from processor.filter.filter import metadata_of
 from processor.values.key_text import group_key
@@ -72,17 +72,10 @@ class ViewSplit(FirstStage):
     plug-in whose keys name their partitions.
     """
 
-    settings_type = ViewConfig
-    input: ClassVar[Input] = Input("sow", from_underlying=True)
     outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("mark"), Output("parts", downstream=True))
     keeps_input_keys: ClassVar[bool] = True
 
-    @classmethod
-    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
-        """Refuse a definition that cannot be used."""
-        assert isinstance(settings, ViewConfig)
-        check_source(name, settings, settings.underlying, codec)
-        aggregates_of(name, settings)
+    _compile = staticmethod(aggregates_of)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the definition."""
@@ -126,11 +119,6 @@ class ViewSplit(FirstStage):
             self._context.state.put_many(changes)
             values = [(key, None if route is None else route.value) for key, route in changes.items()]
             self._context.forward_many("sow", [(key, value, ROUTE_HEADERS) for key, value in values])
-
-    def punctuate(self, now_ms: int) -> bool:  # noqa: ARG002
-        """Set the gauge that shows whether the stage has caught up."""
-        show_ready(self._context, is_ready=self._context.is_at_end)
-        return False
 
     def _leave(
         self,

@@ -1,4 +1,4 @@
-"""The notes of the last stages of views over restarts: the pass over all groups at their start, and the input prefix.
+"""The last stages of views, with their notes over restarts: the pass over all groups, and the input prefix.
 
 In the pass each group is computed once and compared with its row. The prefix is that of each input partition which
 the rows reflect (header `as_of`).
@@ -8,15 +8,22 @@ from __future__ import annotations
 
 import json
 import secrets
-from typing import TYPE_CHECKING, Final
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from processor.api import Input, Output, Processor
+from processor.builtin.view.definitions import check_fingerprint
+from processor.builtin.view.stage_output import RowWriter
+from processor.config import ViewConfig
 from processor.wire.record_headers import as_of_header, input_place
 from processor.wire.view_parts import group_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from processor.api import Context, Headers, Record, Stored
+    from pydantic import BaseModel
+
+    from processor.api import Codec, Context, Headers, Record, Stored, Value
 
 
 _PREFIX_MARK: Final = b"as_of"
@@ -165,3 +172,36 @@ class StartPass:
             self._is_from_first = after is None and not is_among_rows
             self._is_among_rows, self.is_done, self._noted_ms = is_among_rows, is_done, int(at_ms)
             self._after = None if after is None else bytes.fromhex(after)
+
+
+class LastStage(Processor):
+    """The base of stages that write the rows: their state is the rows, their table the parts that make them."""
+
+    settings_type = ViewConfig
+    input: ClassVar[Input] = Input("parts")
+    outputs: ClassVar[tuple[Output, ...]] = (Output("sow"), Output("delta"), Output("mark"))
+    keeps_table: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:  # noqa: ARG003
+        """Refuse a definition that cannot be used."""
+        assert isinstance(settings, ViewConfig)
+        cls._compile(name, settings)
+
+    @staticmethod
+    @abstractmethod
+    def _compile(name: str, settings: ViewConfig, /) -> object:
+        """Compile the definition; a ConfigurationError refuses it."""
+
+    def _begin(self, context: Context, settings: ViewConfig) -> None:
+        """Begin with no changed row; all rows are compared soon."""
+        self._context = context
+        self._writer = RowWriter(context)
+        self._changed: dict[bytes, None] = {}
+        self._start = StartPass(context)
+        self._as_of = InputPrefix(context) if settings.as_of else None
+        check_fingerprint(context, settings)
+
+    def _write(self, rows: Mapping[bytes, Value | None]) -> int:
+        """Write the rows that differ from the SOW records; returns how many cannot be written."""
+        return self._writer.write(rows, None if self._as_of is None else self._as_of.headers())
