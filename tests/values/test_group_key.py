@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from processor.builtin.view import partial_aggregate
+from processor.builtin.view import compiled_stages
 from processor.filter import compile_filter
 from processor.filter.aggregate import compile_aggregates
 from processor.merge.delta import apply_delta
@@ -157,9 +157,9 @@ def test_key_may_be_spelled_otherwise(spelled: str, count: int, key: str) -> Non
 @example("+.5E-3")
 def test_compiled_keys_are_the_same(text: str) -> None:
     """The compiled reading of records makes the same key of a text, or leaves the record to Python."""
-    if not partial_aggregate.has_compiled:
+    if not compiled_stages.has_compiled:
         pytest.skip("it was not compiled here")
-    plain = partial_aggregate.PlainRecords(
+    plain = compiled_stages.PlainRecords(
         group_name=b'"g"', names=[], states=[], partition=0, stored=Stored, kept_max=2, room_max=0
     )
     changed: dict[bytes, None] = {}

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Output, Record, Stored
 from processor.api.builtin import builtin_context
+from processor.builtin.view.compiled_stages import compiled_sides
 from processor.builtin.view.definitions import check_fingerprint, compiled_filter, fields_of, view_name
 from processor.builtin.view.source import FirstStage, Source
 from processor.builtin.view.stage_output import (
@@ -24,23 +23,15 @@ from processor.codec import load_codec
 from processor.config import ViewConfig
 from processor.config.derived_topics import SPLIT
 from processor.filter.aggregate import plain
-from processor.values.pointer import names
 from processor.wire.record_headers import source_header
 from processor.wire.view_parts import ROUTE_HEADERS, group_of_route, member_key, route_value
-
-try:
-    from processor.builtin.view.plain_parts import PlainSides
-
-    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
-except ImportError:  # There was no compiler where this was installed.
-    has_compiled = False
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Headers, Outgoing, Value
+    from processor.api import Headers, Outgoing, Value
 
 REFERENCE: Final = b"1"
 """The value of a reference: it only has to be there."""
@@ -131,7 +122,7 @@ class ViewLeft(_Side):
         self._keys = [join_key(each.on) for each in settings.join]
         self._method = settings.join_method
         self._source = Source(context, settings.underlying, compiled_filter(view_name(context.name), settings.filter))
-        self._plain = _plain_parts(settings, self._members, builtin_context(context).input_codec)
+        self._plain = compiled_sides(settings, self._members, builtin_context(context).input_codec)
 
     def process(self, records: Sequence[Record]) -> None:
         """Send the records in order."""
@@ -231,16 +222,6 @@ class ViewRight(_Side):
         if join is not None:
             self._send_part(meeting(self._number, join), RIGHT + key, self._json.encode(fields))
         self._routes[key] = new
-
-
-def _plain_parts(settings: ViewConfig, members: Sequence[str], codec: Codec) -> PlainSides | None:
-    """Return the compiled making of parts; None: there is none, the view has a filter, or a join has several fields."""
-    fields = [names(pointer) for each in settings.join for pointer in each.on]
-    is_simple = len(fields) == len(settings.join) and all(len(field) == 1 for field in fields)
-    if not has_compiled or codec.json_text is None or settings.filter is not None or not is_simple:
-        return None
-    keys, texts = [json.dumps(name).encode() for (name,) in fields], [json.dumps(name).encode() for name in members]
-    return PlainSides(keys, texts)
 
 
 def _place_of(stage: str) -> int:

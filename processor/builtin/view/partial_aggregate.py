@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from processor.api import Context, Output, Record, Stored
 from processor.api.builtin import builtin_context
+from processor.builtin.view.compiled_stages import compiled_records, fold_parsed, plain_part
 from processor.builtin.view.definitions import (
     aggregates_of,
     check_fingerprint,
@@ -16,10 +16,9 @@ from processor.builtin.view.definitions import (
     view_name,
 )
 from processor.builtin.view.source import FirstStage, FormerSource, Source
-from processor.builtin.view.stage_output import Contributions, plain_value, show_groups, show_ready
+from processor.builtin.view.stage_output import Contributions, show_groups, show_ready
 from processor.config import ViewConfig
 from processor.filter.aggregate import Contribution, GroupIncomplete
-from processor.filter.aggregate.combining import plain_members
 from processor.filter.aggregate.extremes import KEPT_LEAST, KEPT_MAX
 from processor.values.key_text import group_key
 from processor.wire.view_parts import (
@@ -32,21 +31,13 @@ from processor.wire.view_parts import (
     totals_state,
 )
 
-try:
-    from processor.builtin.view.plain_records import PlainRecords
-
-    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
-except ImportError:  # There was no compiler where this was installed.
-    has_compiled = False
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Outgoing, Value
-    from processor.filter.aggregate import AggregateDefinition, Group
-    from processor.wire.view_parts import GroupTotals
+    from processor.api import Outgoing
+    from processor.filter.aggregate import Group
 
 _PIECE: Final = 2_000
 """Records, or groups, that are gone through in one turn at the start: about 20 ms."""
@@ -106,8 +97,13 @@ class ViewPartialAggregate(FirstStage):
         self._member, self._place = b"%d" % context.partition, (0, context.partition, 0)
         self._groups: dict[bytes, Group] = {}
         self._states = self._definition.new_group().states
-        self._plain = _plain_records(
-            self._definition, settings, builtin_context(context).input_codec, context.partition
+        self._plain = compiled_records(
+            self._definition,
+            settings,
+            builtin_context(context).input_codec,
+            context.partition,
+            kept_max=_KEPT_MAX,
+            room_max=_ROOM_MAX,
         )
         self._changed: dict[bytes, None] = {}
         self._sent: set[bytes] = set()
@@ -135,7 +131,7 @@ class ViewPartialAggregate(FirstStage):
         changes: dict[bytes, Stored | None] = {}
         added: list[Record] = []
         removed: list[tuple[bytes, bytes]] = []
-        fold = _fold if self._plain is None else self._plain.fold
+        fold = fold_parsed if self._plain is None else self._plain.fold
         fold(records, rows, changes, self._changed, added, removed, self._after, self._is_built)
         # Added first: a group keeps no sum while it is empty.
         keys = [record.key or b"" for record in added]
@@ -305,32 +301,13 @@ class ViewPartialAggregate(FirstStage):
         totals = None if self._plain is None else self._plain.totals(key)
         if totals is None or not totals[0]:
             return None if group is None else group.partial(self._place)
-        plain = self._plain_part(key, totals)
+        plain = plain_part(self._states, self._place, key, totals)
         if group is None:
             return plain
         both = self._definition.new_combined_group()
         both.add(plain)
         both.add(group.partial(self._place))
         return both.partial(self._place)
-
-    def _plain_part(self, key: bytes, totals: GroupTotals) -> Contribution:
-        """Return the part of a group of plain records.
-
-        Raises:
-            GroupIncomplete: an extreme is not known now.
-        """
-        members, sums, extremes = totals
-        nearest = iter([values for _, values in extremes])
-        partials: list[Value] = []
-        for argument, kind in self._states:
-            if kind in {"count", "moments"}:
-                partials.append(sums[argument][0] if kind == "count" else [*sums[argument], 0])
-                continue
-            values = next(nearest)
-            if not values and sums[argument][0]:
-                raise GroupIncomplete
-            partials.append([1, _number_of(*values[-1]), None, None] if values else [0, None, None, None])
-        return _new(Contribution, (self._place, (plain_value(key.decode()),), (members, *partials)))
 
     def _read_sent(self) -> None:
         """Read the next piece of the groups of which a part was sent; send those of groups that are not in memory."""
@@ -346,7 +323,7 @@ class ViewPartialAggregate(FirstStage):
 
         def part_of(key: bytes) -> Contribution | None:
             each = totals[key]
-            return self._plain_part(key, each) if each and each[0] else None
+            return plain_part(self._states, self._place, key, each) if each and each[0] else None
 
         self._put_parts(outbox, totals, part_of)
         self._send(outbox)
@@ -402,52 +379,3 @@ class _Outbox:
         """The groups of which no part is left."""
         self.held: list[bytes] = []
         """The groups of which an extreme is not known."""
-
-
-def _fold(
-    records: Sequence[Record],
-    rows: dict[bytes, Stored | None],
-    changes: dict[bytes, Stored | None],
-    changed: dict[bytes, None],  # noqa: ARG001
-    added: list[Record],
-    removed: list[tuple[bytes, bytes]],
-    after: bytes | None,
-    is_complete: bool,
-) -> None:
-    """`PlainRecords.fold` where no record is plain."""
-    for record in records:
-        key, value = record[0], record[1]
-        if key is None:
-            added.append(record)
-            continue
-        stored = rows.get(key)
-        if is_complete or (after is not None and key <= after):
-            if value is not None:
-                added.append(record)
-            if stored is not None:
-                removed.append((key, stored[1]))
-        rows[key] = changes[key] = None if value is None else _new(Stored, (1, value, 0, -1, b"", b""))
-
-
-def _plain_records(
-    definition: AggregateDefinition, settings: ViewConfig, codec: Codec, partition: int
-) -> PlainRecords | None:
-    """Return the compiled aggregation; None if the definition is not simple, or it could not be compiled."""
-    names = plain_members(definition, settings)
-    if not has_compiled or codec.json_text is None or names is None:
-        return None
-    states = definition.new_group().states
-    return PlainRecords(
-        group_name=names[0],
-        names=names[1:],
-        states=states,
-        partition=partition,
-        stored=Stored,
-        kept_max=_KEPT_MAX,
-        room_max=_ROOM_MAX,
-    )
-
-
-def _number_of(value: int, decimals: int) -> Value:
-    """Return a number as its record has it: one with decimals is a double."""
-    return float(f"{value}e-{decimals}") if decimals else value

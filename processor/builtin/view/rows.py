@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 from typing import TYPE_CHECKING, Final
 
 from processor.api import Context, Record, Stored
+from processor.builtin.view import compiled_stages
+from processor.builtin.view.compiled_stages import compiled_rows
 from processor.builtin.view.definitions import fields_of
 from processor.builtin.view.join import Partners, Rounds
 from processor.builtin.view.stage_output import KEPT, LEFT, RIGHT, answer_member, meeting, show_ready
@@ -16,21 +16,12 @@ from processor.config import ViewConfig
 from processor.filter.syntax_tree import JOINED_MARK
 from processor.wire.view_parts import member_key, split_key
 
-try:
-    from processor.builtin.view.plain_groups import groups_of
-    from processor.builtin.view.plain_parts import PlainRows
-
-    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
-except ImportError:  # There was no compiler where this was installed.
-    has_compiled = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Value
-    from processor.filter.aggregate import FieldsDefinition
+    from processor.api import Value
 
 # Stored(...) goes through a function written in Python; this makes the same tuple in half the time.
 _new = tuple.__new__
@@ -61,7 +52,7 @@ class ViewRows(LastStage):
         self._json = load_codec("json")
         answer_mark = b"" if self._has_partners else RIGHT
         has_keys = self._has_answers or self._has_partners
-        self._plain = _plain_rows(self._fields, context.codec, self._topics, answer_mark, has_keys=has_keys)
+        self._plain = compiled_rows(self._fields, context.codec, self._topics, answer_mark, has_keys=has_keys)
         self._begin(context, settings)
 
     def process(self, records: Sequence[Record]) -> None:
@@ -94,10 +85,10 @@ class ViewRows(LastStage):
 
     def _take_parts(self, records: Sequence[Record], changes: dict[bytes, Stored | None]) -> Sequence[Record]:
         """Take the records whose groups are all that counts; returns the others."""
-        if self._has_partners or not has_compiled or records[0].offset < self._context.table_until:
+        if self._has_partners or not compiled_stages.has_compiled or records[0].offset < self._context.table_until:
             return records
         try:
-            parts = groups_of(records)
+            parts = compiled_stages.groups_of_parts(records)
         except ValueError:
             return records
         for record, group in parts:
@@ -185,17 +176,3 @@ class ViewRows(LastStage):
             return {group: self._partners.answer(group) for group in places}
         stored = self._context.table.get_many(list(places))
         return {member: None if answer is None else answer.value for member, answer in stored.items()}
-
-
-def _plain_rows(
-    fields: FieldsDefinition, codec: Codec, topics: Sequence[str], answer_mark: bytes, *, has_keys: bool
-) -> PlainRows | None:
-    """Return the compiled making of rows; None: there is none, or a field is no member of a record."""
-    members = fields.simple_members
-    if not has_compiled or codec.json_text is None or members is None:
-        return None
-    texts = [(json.dumps(name).encode() + b":", topic, json.dumps(member).encode()) for name, topic, member in members]
-    # A canonical text has no other names.
-    if any(b"\\" in name + member for name, _, member in texts):
-        return None
-    return PlainRows(texts, topics, answer_mark, has_keys)

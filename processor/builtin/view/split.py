@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from processor.api import Context, Output, Record, Stored
 from processor.api.builtin import builtin_context
+from processor.builtin.view.compiled_stages import compiled_contributions
 from processor.builtin.view.definitions import (
     aggregates_of,
     check_fingerprint,
@@ -33,20 +32,13 @@ from processor.wire.view_parts import (
     route_value,
 )
 
-try:
-    from processor.builtin.view.plain_parts import PlainContributions
-
-    has_compiled = not os.environ.get("SOWSTREAM_NO_EXTENSIONS")
-except ImportError:  # There was no compiler where this was installed.
-    has_compiled = False
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Headers, Outgoing, Value
-    from processor.filter.aggregate import AggregateDefinition, Contribution
+    from processor.api import Headers, Outgoing, Value
+    from processor.filter.aggregate import Contribution
 
 
 _TARGETS_MAX: Final = 10_000
@@ -86,7 +78,7 @@ class ViewSplit(FirstStage):
         self._topic = settings.underlying
         self._source = Source(context, self._topic, compiled_filter(view_name(context.name), settings.filter))
         self._place = f"{context.source_topic}/{context.partition}/".encode() if settings.as_of else None
-        self._plain = _plain_contributions(
+        self._plain = compiled_contributions(
             self._definition, settings, builtin_context(context).input_codec, context.partition
         )
         self._targets: dict[tuple[bytes, bool], _Target] = {}
@@ -200,14 +192,3 @@ class ViewSplit(FirstStage):
             route = away_route_value(group) if is_away else route_value(group)
             target = self._targets[group, is_away] = _Target(partition, prefix, Stored(1, route))
         return target
-
-
-def _plain_contributions(
-    definition: AggregateDefinition, settings: ViewConfig, codec: Codec, partition: int
-) -> PlainContributions | None:
-    """Return the compiled making of contributions; None: there is none, or the view needs more than some members."""
-    members = definition.simple_members
-    if not has_compiled or codec.json_text is None or settings.filter is not None or members is None:
-        return None
-    group, *arguments = [json.dumps(member).encode() for member in members]
-    return PlainContributions(group, arguments, partition)

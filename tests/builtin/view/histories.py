@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from processor.builtin.delta_merge.delta_merge import DeltaMerge
-from processor.builtin.view import aggregate as aggregate_stage
-from processor.builtin.view import partial_aggregate
+from processor.builtin.view import compiled_stages, partial_aggregate
 from processor.builtin.view.start_pass import forget_process
 from processor.config import TopicConfig
 from processor.filter.aggregate import extremes
@@ -228,8 +227,7 @@ class ExtremesHistory(PartialHistory):
             for name, value in self._limits.items():
                 patch.setattr(partial_aggregate, name, value)
             patch.setattr(extremes, "KEPT_MAX", self._limits["_KEPT_MAX"])
-            for module in (partial_aggregate, aggregate_stage):
-                patch.setattr(module, "has_compiled", self.is_compiled and module.has_compiled)
+            patch.setattr(compiled_stages, "has_compiled", self.is_compiled and compiled_stages.has_compiled)
             patch.setattr(partial_aggregate.ViewPartialAggregate, "_refill_some", refill)
             yield
 

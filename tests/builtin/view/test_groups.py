@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from processor.builtin.view import aggregate as groups_module
-from processor.builtin.view import partial_aggregate, start_pass
+from processor.builtin.view import compiled_stages, start_pass
+from processor.builtin.view import kept_groups as groups_module
 from processor.builtin.view.start_pass import StartPass, forget_process
 from processor.codec import load_codec
 from processor.config import ViewConfig
@@ -242,9 +242,9 @@ def test_equal_values_are_one_group_of_partial_aggregates(
     *, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With partial aggregation, compiled or not, a view has the same rows."""
-    if is_compiled and not partial_aggregate.has_compiled:
+    if is_compiled and not compiled_stages.has_compiled:
         pytest.skip("it was not compiled here")
-    monkeypatch.setattr(partial_aggregate, "has_compiled", is_compiled)
+    monkeypatch.setattr(compiled_stages, "has_compiled", is_compiled)
     assert rows_of_view(1, partial_aggregation=True) == expected_rows()
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from processor.builtin.view import aggregate, partial_aggregate, split
+from processor.builtin.view import compiled_stages, kept_groups, partial_aggregate
 from processor.builtin.view.definitions import check_fingerprint
 from processor.builtin.view.partial_aggregate import ViewPartialAggregate
 from processor.builtin.view.stage_output import Contributions
@@ -36,9 +36,8 @@ VIEW = {
 def is_compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """True if the compiled function reads plain records; skips where there is none."""
     if request.param == "python":
-        for module in (partial_aggregate, aggregate):
-            monkeypatch.setattr(module, "has_compiled", False)
-    elif not (partial_aggregate.has_compiled and aggregate.has_compiled):
+        monkeypatch.setattr(compiled_stages, "has_compiled", False)
+    elif not compiled_stages.has_compiled:
         pytest.skip("it was not compiled here")
     return request.param == "compiled"
 
@@ -51,7 +50,7 @@ def test_rows_equal_sql_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     duck, simple = Duck(), 0
     for seed in range(10):
-        monkeypatch.setattr(aggregate, "GROUPS_MAX", 100 if seed % 2 else 1)
+        monkeypatch.setattr(kept_groups, "GROUPS_MAX", 100 if seed % 2 else 1)
         history = PartialHistory(seed, duck)
         for step in range(5):
             assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
@@ -61,7 +60,7 @@ def test_rows_equal_sql_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_equal_sql_where_totals_are_in_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """So do they where the totals of all groups, or of all but one, are in the state and come back for each change."""
-    if not partial_aggregate.has_compiled:
+    if not compiled_stages.has_compiled:
         pytest.skip("it was not compiled here")
     monkeypatch.setattr(partial_aggregate, "_PIECE", 2)
     duck, settled = Duck(), 0
@@ -84,7 +83,7 @@ def test_extremes_equal_their_definition_at_every_step() -> None:
             assert not (wrong := history.step()), f"seed {seed}, step {step}: {wrong}"
         refills[history.is_compiled] += history.refills
     assert refills[False] > 5, "few extremes were lost"
-    assert refills[True] > 5 or not partial_aggregate.has_compiled, "few extremes were lost"
+    assert refills[True] > 5 or not compiled_stages.has_compiled, "few extremes were lost"
 
 
 EXTREMES_VIEW = {
@@ -200,7 +199,7 @@ def test_crash_while_records_are_read_again_loses_nothing(monkeypatch: pytest.Mo
 
 def test_update_that_changes_no_extreme_sends_nothing() -> None:
     """Most updates of a group with plain records have values between its least and its greatest one."""
-    if not partial_aggregate.has_compiled:
+    if not compiled_stages.has_compiled:
         pytest.skip("it was not compiled here")
     chain = AggregateChain({**EXTREMES_VIEW, "fields": {"/low": "MIN(/qty)", "/high": "MAX(/qty)"}}, inputs=1)
     chain.is_compact = True
@@ -229,7 +228,7 @@ SINGLE_VIEW = {
 @pytest.mark.parametrize("view", [VIEW, EXTREMES_VIEW, SINGLE_VIEW], ids=["combined", "extremes", "single"])
 def test_compiled_and_python_write_the_same_bytes(view: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the same records, plain or not, both write the same rows and deltas, with the same headers."""
-    modules = partial_aggregate, split, aggregate, record_writer
+    modules = compiled_stages, record_writer
     if not all(module.has_compiled for module in modules):
         pytest.skip("it was not compiled here")
     for seed in range(5):
@@ -271,7 +270,7 @@ def test_one_part_is_sent_for_a_group_and_transaction() -> None:
 
 def test_plain_parts_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows of groups whose parts are plain are made without a parsed part, also those built from the table."""
-    if not (partial_aggregate.has_compiled and aggregate.has_compiled):
+    if not compiled_stages.has_compiled:
         pytest.skip("it was not compiled here")
     parsed: list[bytes] = []
     real = Contributions.decode_many
@@ -348,7 +347,7 @@ def test_new_view_reads_its_backlog_once(has_unreadable: bool) -> None:
 
 def test_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A history differs from its oracle if former states stay in their groups."""
-    monkeypatch.setattr(partial_aggregate, "has_compiled", False)
+    monkeypatch.setattr(compiled_stages, "has_compiled", False)
     monkeypatch.setattr(ViewPartialAggregate, "_former_contributions", lambda _self, states: [None] * len(states))
     assert any(PartialHistory(seed).step() for seed in range(5) for _ in range(3))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from processor.builtin.view import join_sides, rows
+from processor.builtin.view import compiled_stages
 from processor.builtin.view.aggregate import ViewAggregate
 from processor.builtin.view.start_pass import forget_process
 from processor.codec import load_codec
@@ -379,12 +379,12 @@ def test_compiled_and_python_joins_write_the_same_bytes(
     kind: type[JoinHistory], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the same records, plain or not, both send the same parts and write the same rows and deltas, with headers."""
-    if not (join_sides.has_compiled and rows.has_compiled and record_writer.has_compiled):
+    if not (compiled_stages.has_compiled and record_writer.has_compiled):
         pytest.skip("they were not compiled here")
     for seed in range(5):
         written = []
         for has_compiled in (True, False):
-            for module in (join_sides, rows, record_writer):
+            for module in (compiled_stages, record_writer):
                 monkeypatch.setattr(module, "has_compiled", has_compiled)
             history = kind(seed)
             for _ in range(8):
