@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from processor.errors import UndeclaredOutput
 from processor.hosting.commit_metadata import checked_note
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from processor.config import TopicConfig
     from processor.errors import RecordRejected
     from processor.hosting.pipeline import Pipeline
-    from processor.record import Headers, Outgoing, Record, Stored, Value
+    from processor.record import Headers, Outgoing, Record, Value
 
 
 BOUNDS_S: Final = (
@@ -89,11 +89,14 @@ class TaskContext:
         self.lives = lives or Lives()
         self.queues = pipeline.queues
         self._is_trusted = is_ours(pipeline.processor_type)
-        self.state: State = state if pipeline.has_state else _NoState(pipeline.name)
-        self.table: State = _NoState(pipeline.name, "`keeps_table` is not declared") if table is None else table
+        no_state = _undeclared(pipeline, "its state, and its `outputs` declare no output of role 'sow'")
+        self.state: State = state if pipeline.has_state else no_state
+        no_table = _undeclared(pipeline, "its state, and `keeps_table` is not declared")
+        self.table: State = no_table if table is None else table
         self.table_until = table_until
         self.applied: Mapping[int, Sequence[bytes]] = applied or {}
-        self.marks: Marks = _NoMarks(pipeline.name) if marks is None else marks
+        no_marks = _undeclared(pipeline, "the mark {!r}, and its `outputs` declare no output of role 'mark'")
+        self.marks: Marks = no_marks if marks is None else marks
         if not self._is_trusted:
             self.state = CheckedState(self.state, pipeline.name, self._has_acted)
             self.table = CheckedState(self.table, pipeline.name, self._has_acted)
@@ -270,52 +273,18 @@ class TaskContext:
         return {role: records[counts[role] :] for role, records in self._outputs.items()}
 
 
-class _NoState:
-    """The state of a processor that declares no output for it."""
+class _Undeclared:
+    """The state, the table or the marks of a processor that declares none: a change would be lost."""
 
-    def __init__(self, processor: str, why: str = "its `outputs` declare no output of role 'sow'") -> None:
-        self._processor = processor
-        self._why = why
+    def __init__(self, text: str) -> None:
+        self._text = text  # Formatted with the arguments of the call.
 
-    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, Stored | None]:  # noqa: ARG002
-        """Fail: there is none, and there cannot be one."""
-        raise self._error()
+    def __getattr__(self, _name: str) -> Callable[..., NoReturn]:
+        return self._fail
 
-    def put_many(self, changes: Mapping[bytes, Stored | None]) -> None:  # noqa: ARG002
-        """Fail: it would be lost."""
-        raise self._error()
-
-    def get_some(self, keys: Sequence[bytes], bytes_max: int) -> tuple[dict[bytes, Stored | None], int]:  # noqa: ARG002
-        """Fail, as `get_many`."""
-        raise self._error()
-
-    def due(self, until_ms: int, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
-        """Fail, as `get_many`."""
-        raise self._error()
-
-    def scan(self, after: bytes | None, keys_max: int) -> list[tuple[bytes, Stored]]:  # noqa: ARG002
-        """Fail, as `get_many`."""
-        raise self._error()
-
-    def _error(self) -> UndeclaredOutput:
-        return UndeclaredOutput(f"{self._processor} uses its state, and {self._why}")
+    def _fail(self, *arguments: object) -> NoReturn:
+        raise UndeclaredOutput(self._text.format(*arguments))
 
 
-class _NoMarks:
-    """The marks of a processor that declares no output for them."""
-
-    def __init__(self, processor: str) -> None:
-        self._processor = processor
-
-    def get(self, name: bytes) -> bytes | None:
-        """Fail: there is none, and there cannot be one."""
-        raise self._error(name)
-
-    def put(self, name: bytes, value: bytes) -> None:  # noqa: ARG002
-        """Fail: it would be lost."""
-        raise self._error(name)
-
-    def _error(self, name: bytes) -> UndeclaredOutput:
-        return UndeclaredOutput(
-            f"{self._processor} uses the mark {name!r}, and its `outputs` declare no output of role 'mark'"
-        )
+def _undeclared(pipeline: Pipeline, text: str) -> Any:
+    return _Undeclared(f"{pipeline.name} uses {text}")

@@ -196,6 +196,23 @@ def show_process(version: str, state_dir: Path) -> None:
     STATE_DISK_FREE.set_function(free)
 
 
+class _Series:
+    """The series of a gauge with one processor's label, by the other labels: those not shown any more are removed."""
+
+    def __init__(self, gauge: Gauge, processor: str) -> None:
+        self._gauge, self._processor = gauge, processor
+        self._shown: dict[tuple[int | str, ...], float] = {}
+
+    def show(self, values: dict[tuple[int | str, ...], float]) -> None:
+        """Set the series with these labels, and remove all others."""
+        for labels in self._shown.keys() - values.keys():
+            self._gauge.remove(self._processor, *labels)
+        for labels, value in values.items():
+            if self._shown.get(labels) != value:
+                self._gauge.labels(self._processor, *labels).set(value)
+        self._shown = values
+
+
 class ThreadMetrics:
     """The metrics of one thread, labelled with its processor."""
 
@@ -207,10 +224,10 @@ class ThreadMetrics:
         self._worked, self._waited = WORKED.labels(processor), WAITED.labels(processor)
         self._last_commit = LAST_COMMIT.labels(processor)
         self._committed_s = 0.0  # By the wall clock.
-        self._shown: set[tuple[int, str]] = set()
-        self._waiting: set[int] = set()  # Partitions whose dead letters are shown.
-        self._sized: set[tuple[int, str]] = set()
-        self._gauged: set[tuple[int, str]] = set()
+        self._shown: set[int] = set()  # Partitions whose states are shown.
+        self._states, self._state_bytes = _Series(TASK_STATE, processor), _Series(STATE_BYTES, processor)
+        self._letters, self._gauges = _Series(DLQ_WAITING, processor), _Series(GAUGES, processor)
+        self._own_gauges = {name: _Series(gauge, processor) for name, gauge in _OWN_GAUGES.items()}
         self._held_for: set[str] = set()  # Reasons shown so far.
 
     def consumed(self, count: int) -> None:
@@ -258,17 +275,11 @@ class ThreadMetrics:
 
     def gauges(self, values: Mapping[int, Mapping[str, float]]) -> None:
         """Show the gauges of each partition's processor, and remove those that are no longer set."""
-        now = {(partition, gauge) for partition, gauges in values.items() for gauge in gauges}
-        for partition, gauge in self._gauged - now:
-            GAUGES.remove(self._processor, partition, gauge)
-            if gauge in _OWN_GAUGES:
-                _OWN_GAUGES[gauge].remove(self._processor, partition)
-        for partition, gauges in values.items():
-            for gauge, value in gauges.items():
-                GAUGES.labels(self._processor, partition, gauge).set(value)
-                if gauge in _OWN_GAUGES:
-                    _OWN_GAUGES[gauge].labels(self._processor, partition).set(value)
-        self._gauged = now
+        self._gauges.show(
+            {(partition, name): value for partition, set_ in values.items() for name, value in set_.items()}
+        )
+        for name, series in self._own_gauges.items():
+            series.show({(partition,): gauges[name] for partition, gauges in values.items() if name in gauges})
 
     def aborted(self, cause: str) -> None:
         """Count a transaction that was rolled back."""
@@ -281,30 +292,22 @@ class ThreadMetrics:
 
     def states(self, states: Mapping[int, TaskState], remaining: Mapping[int, int]) -> None:
         """Show the states of the partitions, and remove those of partitions that have left."""
-        now = {(partition, state.value) for partition, state in states.items()}
-        for partition, state in self._shown - now:
-            TASK_STATE.remove(self._processor, partition, state)
+        self._states.show({(partition, state.value): 1 for partition, state in states.items()})
         # Their new owner shows them now; an old lag that stayed here would raise alarms for ever.
-        for partition in {partition for partition, _ in self._shown} - set(states):
+        for partition in self._shown - states.keys():
             for gauge in (ASSIGNED, RESTORE_REMAINING, PARTITION_LAG, LAG, ROOM):
                 gauge.remove(self._processor, partition)
-        for partition in set(states) - {partition for partition, _ in self._shown}:
+        for partition in states.keys() - self._shown:
             ASSIGNED.labels(self._processor, partition).set_to_current_time()
-        for partition, state in now - self._shown:
-            TASK_STATE.labels(self._processor, partition, state).set(1)
-        self._shown = now
+        self._shown = set(states)
         for partition in states:
             RESTORE_REMAINING.labels(self._processor, partition).set(remaining.get(partition, 0))
 
     def state_bytes(self, usage: Mapping[int, Mapping[str, int]]) -> None:
         """Show the size of each partition's state, and remove those of partitions that have left."""
-        now = {(partition, kind) for partition, kinds in usage.items() for kind in kinds}
-        for partition, kind in self._sized - now:
-            STATE_BYTES.remove(self._processor, partition, kind)
-        for partition, kinds in usage.items():
-            for kind, size in kinds.items():
-                STATE_BYTES.labels(self._processor, partition, kind).set(size)
-        self._sized = now
+        self._state_bytes.show(
+            {(partition, kind): size for partition, kinds in usage.items() for kind, size in kinds.items()}
+        )
 
     def lag(self, running: Mapping[int, int], others: Mapping[int, int]) -> None:
         """Show how far each partition is behind its input: those that run, and all others."""
@@ -315,11 +318,7 @@ class ThreadMetrics:
 
     def dead_letters(self, counts: Mapping[int, int]) -> None:
         """Show how many dead letters of each partition wait, and remove those of partitions that have left."""
-        for partition in self._waiting - counts.keys():
-            DLQ_WAITING.remove(self._processor, partition)
-        self._waiting = set(counts)
-        for partition, count in counts.items():
-            DLQ_WAITING.labels(self._processor, partition).set(count)
+        self._letters.show({(partition,): count for partition, count in counts.items()})
 
     def held(self, reasons: Mapping[str, int]) -> None:
         """Show the number of held partitions for each reason, 0 for reasons of the past."""
@@ -340,7 +339,7 @@ class StandbyMetrics:
 
     def __init__(self, processor: str) -> None:
         self._processor = processor
-        self._shown: set[int] = set()
+        self._lags = _Series(STANDBY_LAG, processor)
 
     def took_over(self, how: str) -> None:
         """Count an assigned partition, by its first state: a standby's, the one on disk, or an empty one."""
@@ -348,8 +347,4 @@ class StandbyMetrics:
 
     def lags(self, lags: Mapping[int, int]) -> None:
         """Show how far each standby is behind the SOW topic, and remove former standbys."""
-        for partition in self._shown - lags.keys():
-            STANDBY_LAG.remove(self._processor, partition)
-        self._shown = set(lags)
-        for partition, lag in lags.items():
-            STANDBY_LAG.labels(self._processor, partition).set(lag)
+        self._lags.show({(partition,): lag for partition, lag in lags.items()})
