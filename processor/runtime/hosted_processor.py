@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Final, Literal
 import structlog
 
 from processor.api import Processor
-from processor.errors import PartitionHeld, ProcessorFailed, RecordRejected, SowstreamError, StateDamaged, Stop
-from processor.filter.evaluation import over_budget
+from processor.errors import PartitionHeld, ProcessorFailed, RecordRejected, StateDamaged, Stop
 from processor.hosting.forwarded import is_ours
 from processor.hosting.output_limits import WaitingOutput
 from processor.kafka.properties import PRODUCED_BYTES_MAX
 from processor.record import Record, is_reject_reason
-from processor.runtime.rejections import RejectLimit, Suspects
+from processor.runtime.rejections import Counting, OwnCall, RejectLimit, Suspects
 from processor.wire.forwarding import moved_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from processor.hosting.context import TaskContext
     from processor.hosting.output_limits import OutputLimits, TooLarge
@@ -79,13 +77,15 @@ class HostedProcessor:
         """The input offset that the group has committed."""
         self.is_backlogged = False
         """True if reading is paused until the waiting records are processed."""
-        self._clock_ms = clock_ms or _wall_clock_ms
+        self._clock_ms = clock_ms or (lambda: int(time.time() * 1000))
         self._limits = limits
         self._rejections = rejections
         self._context: TaskContext
         self._is_open = False  # Whether `processor` was made and is not closed.
-        self._suspects = Suspects()
-        self._limit = RejectLimit(pipeline, partition)
+        self.suspects = Suspects()
+        """The suspected records, each of which is processed alone."""
+        self.limit = RejectLimit(pipeline, partition)
+        """Counts the rejected records."""
         self._began_s = 0.0
         self._record_ms = 0  # The timestamp of the last record that the processor has taken, if that is a former time.
         self._complete_batches: list[tuple[int, int]] = []  # As in `Counts.taken`.
@@ -101,12 +101,12 @@ class HostedProcessor:
             PartitionHeld: it raised.
         """
         self._context = context
-        self._limit.rewound()
+        self.limit.rewound()
         self.next_offset = self.committed_offset = context.lives.next_offset = offset
         self._moved_to, self.seen_ms, self._record_ms = "", 0, 0
         context.now_ms = self._clock_ms()
         try:
-            with _OwnCall(context, "init"):
+            with OwnCall(context, "init"):
                 self.processor = self.pipeline.processor_type()
                 self._is_open = True
                 self.pipeline.begin(self.processor, context)
@@ -127,7 +127,7 @@ class HostedProcessor:
         self._look_at_clock()
         context.lives.next_offset = max(first.offset, self.next_offset)  # Missed deletes have earlier offsets.
         context.is_at_end = False
-        with _Counting(context):
+        with Counting(context):
             self._process(records)
         context.lives.settle(self.next_offset)
         if context.held_offset is None and first.timestamp_ms > 0:
@@ -160,7 +160,7 @@ class HostedProcessor:
 
     def _process_slice(self, records: Sequence[Record]) -> Sequence[Record]:
         """Call the processor with as many of these records as it may get at once; returns the records behind them."""
-        first, suspects = records[0], self._suspects
+        first, suspects = records[0], self.suspects
         if suspects.may_stop:
             suspects.check(first.offset)
         if first.offset <= suspects.until:
@@ -174,7 +174,7 @@ class HostedProcessor:
                 self._call(batch)
         self.waiting.end_slice()
         if taken := self._taken(batch):
-            self._limit.took(taken)
+            self.limit.took(taken)
         place = len(taken)
         next_offset = batch[place].offset if place < len(batch) else batch[-1].offset + 1
         self.next_offset = max(self.next_offset, next_offset)
@@ -182,9 +182,9 @@ class HostedProcessor:
 
     def _process_suspect(self, record: Record) -> None:
         """Process a record of a failed batch alone, or reject it if it was found to be at fault."""
-        if (verdict := self._suspects.verdict(record.offset)) is not None:
+        if (verdict := self.suspects.verdict(record.offset)) is not None:
             self._reject(record, verdict)
-        elif self._suspects.is_measured:
+        elif self.suspects.is_measured:
             self._call_measured(record)
         else:
             self._call([record])
@@ -226,21 +226,13 @@ class HostedProcessor:
             return "begin"
         return None
 
-    def is_careful(self, offset: int) -> bool:
-        """Return whether a record belongs to a failed batch, and is processed alone now."""
-        return offset <= self._suspects.until
-
-    def careful_share(self, records: Sequence[Record], records_max: int) -> int:
-        """The number of these records that fit into one transaction, if the first of them is processed alone."""
-        return self._suspects.share(records, records_max)
-
     def punctuate(self) -> bool:
         """Call the processor's `punctuate`, which may move `next_offset`; returns whether it has more to do at once.
 
         Raises:
             PartitionHeld: it raised, forwarded a record that its topic does not take, or reads a topic that has moved.
         """
-        context, suspects = self._context, self._suspects
+        context, suspects = self._context, self.suspects
         if suspects.may_stop:
             suspects.check()
         if self._moved_to and self.is_paused and self.committed_offset >= self.next_offset:
@@ -252,7 +244,7 @@ class HostedProcessor:
         now_ms = self._look_at_clock()
         context.stream_time_ms = self._known_ms
         counts = context.output_counts() if suspects.is_measured else None
-        with _OwnCall(context, "punctuate"):
+        with OwnCall(context, "punctuate"):
             has_more = bool(self.processor.punctuate(now_ms))
         if counts is not None and (large := self._limits.largest(context.outputs_after(counts))) is not None:
             raise self._held_by(large)
@@ -271,14 +263,14 @@ class HostedProcessor:
         """
         if not self.flushes:
             return
-        with _OwnCall(self._context, "flush"):
+        with OwnCall(self._context, "flush"):
             self.processor.flush()
         if self.waiting.records:
             self._context.lives.settle(self.next_offset)
 
     def rejected(self, record: Record, reason: str, detail: str) -> None:
         """Count and log a record that the processor rejected."""
-        self._limit.rejected(record, reason, detail)
+        self.limit.rejected(record, reason, detail)
         if self._rejections is not None:
             self._rejections.add(self.partition, record.offset, reason, detail)
 
@@ -319,9 +311,9 @@ class HostedProcessor:
             raise
         except Exception as error:
             first, last = records[0].offset, records[-1].offset
-            self._suspects.give_alone(last)
+            self.suspects.give_alone(last)
             if first == last:
-                self._suspects.reject(first, self._rejection(error))
+                self.suspects.reject(first, self._rejection(error))
             log.warning("processor failed", partition=self.partition, first=first, last=last, exc_info=True)
             where = f"{self.pipeline.name} partition {self.partition}, offsets {first} to {last}"
             raise ProcessorFailed(f"{where}: the processor raised {error!r}") from error
@@ -366,16 +358,16 @@ class HostedProcessor:
         counts = self._context.output_counts()
         self._call([record])
         large = self._limits.largest(self._context.outputs_after(counts))
-        if large is None or self._suspects.is_isolated(offset):
+        if large is None or self.suspects.is_isolated(offset):
             return
         if held_offset is not None:
             raise self._held_by(large)
         detail = f"an output of {large.size_bytes} bytes for {self.pipeline.output(large.role)}"
         if large.size_bytes > PRODUCED_BYTES_MAX:
             why = f"{detail}; a producer takes {PRODUCED_BYTES_MAX}"
-            self._suspects.reject(offset, RecordRejected("too_large", why))
+            self.suspects.reject(offset, RecordRejected("too_large", why))
         else:
-            self._suspects.isolate(offset)
+            self.suspects.isolate(offset)
         raise ProcessorFailed(f"{self.pipeline.source} partition {self.partition}, offset {offset}: {detail}")
 
     def _held_by(self, large: TooLarge) -> PartitionHeld:
@@ -405,59 +397,3 @@ class HostedProcessor:
         except Exception:
             # An error in a plug-in's clean-up must not keep the partition from its next owner.
             log.warning("processor failed to close", partition=self.partition, exc_info=True)
-
-
-class _Counting:
-    """Counts the evaluations over their budget in a call of a processor; other tasks of the thread have such, too.
-
-    A class, as entering a generator takes five times as long.
-    """
-
-    __slots__ = ("_before", "_context")
-
-    def __init__(self, context: TaskContext) -> None:
-        self._context = context
-
-    def __enter__(self) -> None:
-        """Begin the call."""
-        self._before = over_budget.evaluations
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End it; the evaluations count also if it failed."""
-        if more := over_budget.evaluations - self._before:
-            self._context.count("filter_over_budget", more)
-
-
-class _OwnCall(_Counting):
-    """The same for a call without records: an error of the processor holds the partition.
-
-    No record is at fault, so none can be rejected, and a repetition would fail again.
-    """
-
-    __slots__ = ("_name",)
-
-    def __init__(self, context: TaskContext, name: str) -> None:
-        super().__init__(context)
-        self._name = name
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End it.
-
-        Raises:
-            PartitionHeld: it failed with an error that is not the runtime's.
-        """
-        super().__exit__(kind, error, trace)
-        is_runtimes = isinstance(error, SowstreamError) and not isinstance(error, RecordRejected)
-        if isinstance(error, Exception) and not is_runtimes:
-            context = self._context
-            log.warning("processor failed", partition=context.partition, call=self._name, exc_info=error)
-            where = f"{context.name} partition {context.partition}"
-            raise PartitionHeld("plugin_failed", f"{where}: {self._name} raised {error!r}") from error
-
-
-def _wall_clock_ms() -> int:
-    return int(time.time() * 1000)

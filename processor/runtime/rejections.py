@@ -1,4 +1,4 @@
-"""Rejected records of a task: the record at fault is found, the log is kept short, and too many hold the partition."""
+"""Errors of a processor: the record at fault is found, the log is kept short, and too many hold the partition."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from processor.config import TopicConfig
-from processor.errors import PartitionHeld, RecordRejected
+from processor.errors import PartitionHeld, RecordRejected, SowstreamError
+from processor.filter.evaluation import over_budget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import TracebackType
 
+    from processor.hosting.context import TaskContext
     from processor.hosting.pipeline import Pipeline
     from processor.record import Record
 
@@ -126,6 +129,7 @@ class RejectLimit:
 
 
 log = structlog.stdlib.get_logger("sowstream.rejections")
+_task_log = structlog.stdlib.get_logger("sowstream.task")
 
 PERIOD_S: Final = 60.0
 """Time for which records of one reason are counted after the one that was logged (producers.md, rule 8)."""
@@ -275,3 +279,55 @@ class Suspects:
             self.until = -1
         for passed in [number for number in self._verdicts if number < offset]:
             del self._verdicts[passed]
+
+
+class Counting:
+    """Counts the evaluations over their budget in a call of a processor; other tasks of the thread have such, too.
+
+    A class, as entering a generator takes five times as long.
+    """
+
+    __slots__ = ("_before", "_context")
+
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        """Begin the call."""
+        self._before = over_budget.evaluations
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it; the evaluations count also if it failed."""
+        if more := over_budget.evaluations - self._before:
+            self._context.count("filter_over_budget", more)
+
+
+class OwnCall(Counting):
+    """The same for a call without records: an error of the processor holds the partition.
+
+    No record is at fault, so none can be rejected, and a repetition would fail again.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, context: TaskContext, name: str) -> None:
+        super().__init__(context)
+        self._name = name
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it.
+
+        Raises:
+            PartitionHeld: it failed with an error that is not the runtime's.
+        """
+        super().__exit__(kind, error, trace)
+        is_runtimes = isinstance(error, SowstreamError) and not isinstance(error, RecordRejected)
+        if isinstance(error, Exception) and not is_runtimes:
+            context = self._context
+            _task_log.warning("processor failed", partition=context.partition, call=self._name, exc_info=error)
+            where = f"{context.name} partition {context.partition}"
+            raise PartitionHeld("plugin_failed", f"{where}: {self._name} raised {error!r}") from error

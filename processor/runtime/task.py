@@ -184,19 +184,11 @@ class Task(HostedProcessor):
             is_readable: whether the records can be read; if not, one dead letter without a value stands for all.
         """
         self._skip_until, self._skips_unread = until, not is_readable
-        self._limit.let_pass()
-
-    def let_pass(self) -> None:
-        """Accept the records rejected until now, so that the partition is not held for them."""
-        self._limit.let_pass()
-
-    def hold_at(self, offset: int, error: PartitionHeld) -> None:
-        """Hold the partition when it comes to a record: a former call with it did not return."""
-        self._suspects.stop_at(offset, error)
+        self.limit.let_pass()
 
     def process_alone(self, offset: int) -> None:
         """Process records one at a time, from the one at which the processor did not return."""
-        self._suspects.give_alone(offset + _ALONE_RECORDS)
+        self.suspects.give_alone(offset + _ALONE_RECORDS)
 
     def refused(self, role: str | None, error: OutputTooLarge, *, is_learnt: bool) -> None:
         """Suspect the last records of an output that Kafka refused for its size; a rewind follows.
@@ -207,10 +199,10 @@ class Task(HostedProcessor):
             is_learnt: whether the limit of that output was not known before.
         """
         if role not in {"mark", "dlq"}:
-            self._suspects.refused(self.next_offset, f"an output of this record: {error}")
+            self.suspects.refused(self.next_offset, f"an output of this record: {error}")
         elif not is_learnt:
             topic = self.pipeline.output(role)
-            self._suspects.hold(PartitionHeld("plugin_failed", f"{topic} does not take a record of ours: {error}"))
+            self.suspects.hold(PartitionHeld("plugin_failed", f"{topic} does not take a record of ours: {error}"))
 
     def has_seen(self, until_ms: int) -> None:
         """Note that the processor has all records that the partition had at this time."""
@@ -325,9 +317,9 @@ class Task(HostedProcessor):
         self.committed_offset = prepared.offset
         if self.missed and prepared.offset > self.missed[-1].offset + 1:
             self.missed = ()
-        self._limit.committed(prepared.offset)
-        if self._suspects.until >= 0:
-            self._suspects.committed(prepared.offset)
+        self.limit.committed(prepared.offset)
+        if self.suspects.until >= 0:
+            self.suspects.committed(prepared.offset)
 
     @property
     def stream_time_ms(self) -> int:

@@ -25,7 +25,7 @@ FILLER = ROOT / "processor" / "queues" / "filler.py"
 BUILTIN = "".join(
     path.read_text(encoding="utf-8") for path in [*(ROOT / "processor" / "builtin").rglob("*.py"), FILLER]
 )
-TASK = (ROOT / "processor" / "runtime" / "hosted_processor.py").read_text(encoding="utf-8")
+TASK = "".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "processor" / "runtime").glob("*.py")))
 METRICS = page("reference/metrics.md")
 
 

@@ -236,7 +236,7 @@ class TestPoison:
         }
         assert driver.rejections == {"plugin_failed": 1}
         assert driver.committed_offset == 9
-        assert driver._task._suspects._verdicts == {}, "what is committed need not be remembered"
+        assert driver._task.suspects._verdicts == {}, "what is committed need not be remembered"
 
     def test_each_of_many_failing_records_is_found(self):
         """Each failing record costs two rewinds, and none hides another."""

@@ -182,7 +182,7 @@ class HeldTasks:
             return False
         error = PartitionHeld("stuck", place[1])
         if place[0] > offset:
-            task.hold_at(place[0], error)
+            task.suspects.stop_at(place[0], error)
             return False
         task.committed_offset = offset
         self.hold(task, error)
@@ -253,7 +253,7 @@ class HeldTasks:
         if order.skip_until is None:
             if order.at_ms < hold.since_ms:
                 return False  # The order is older than this hold.
-            task.let_pass()
+            task.limit.let_pass()
         elif 0 <= hold.offset <= order.skip_until:
             self._skips[task.partition] = order.skip_until
         else:

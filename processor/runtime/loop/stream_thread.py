@@ -244,9 +244,9 @@ class StreamThread:
         batch = [*task.left, *self._consumer.records(task.partition, messages)]
         if not (count := len(batch)):
             return 0
-        if task.is_careful(batch[0].offset):
+        if batch[0].offset <= task.suspects.until:
             # One of these may fail, and the work before it is then repeated: a short transaction repeats little.
-            share = task.careful_share(batch, _CAREFUL_RECORDS)
+            share = task.suspects.share(batch, _CAREFUL_RECORDS)
             self._process_batch(task, batch[:share])
             task.left = () if task.is_paused else [*task.left, *batch[share:]]
             self._commit()
