@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, ClassVar
 from processor.api import (
     Context,
     Headers,
-    Input,
     Outgoing,
     Output,
-    Processor,
     Record,
     RecordRejected,
     Value,
 )
-from processor.builtin.delta_merge.acks import Acks
+from processor.builtin.delta_merge.acks import Acks, AnsweringProcessor
 from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.builtin.delta_merge.deduplication import Deduplicator
 from processor.builtin.delta_merge.messages import Messages
@@ -36,27 +34,20 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, Command
+    from processor.api import Command
     from processor.wire.command import CommandHeaders
 
 
-class PassThrough(Processor):
+class PassThrough(AnsweringProcessor):
     """Delivers the messages of one partition."""
 
     settings_type = TopicConfig
-    input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (
         Output("delta"),
         Output("publish", repartition=True),
         Output("ack"),
         Output("mark"),
     )
-
-    @classmethod
-    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
-        """Refuse settings that cannot be compiled."""
-        assert isinstance(settings, TopicConfig)
-        compile_settings(name, settings, codec)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the settings once."""
@@ -80,12 +71,8 @@ class PassThrough(Processor):
     def process(self, records: Sequence[Record]) -> None:
         """Deliver the messages in order, until it is enough."""
         context, stopped_offset = self._context, None
-        unread: list[tuple[Record, RecordRejected]] = []
         self._delta, self._made_bytes = [], 0
-        if self._placement.reads_keys:
-            records = self._placement.with_text_keys(records, lambda record, error: unread.append((record, error)))
-            for record, _ in unread:
-                self._numbers.refuse(record)  # Before a later number of the batch is taken.
+        records, unread = self._with_text_keys(records)
         for number, record in enumerate(records):
             if number and context.is_full(self._made_bytes):
                 stopped_offset = record.offset
@@ -95,25 +82,9 @@ class PassThrough(Processor):
                 self._take(record)
             except RecordRejected as error:
                 self._reject(record, error)
-        for record, why in unread:
-            if stopped_offset is None or record.offset < stopped_offset:  # Those behind the stop come again.
-                self._reject(record, why)
+        self._reject_unread(unread, stopped_offset)
         context.forward_many("delta", self._delta, self._made_bytes)
-        self._numbers.flush()
-        self._acks.send(self._context)
-
-    def rejected(self, record: Record, error: RecordRejected) -> None:
-        """Answer the publisher."""
-        self._numbers.refuse(record)
-        self._numbers.flush()
-        self._acks.failed(record, error)
-        self._acks.send(self._context)
-
-    def _reject(self, record: Record, error: RecordRejected) -> None:
-        record = self._placement.original(record)
-        self._context.reject(record, error.reason, error.detail)
-        self._numbers.refuse(record)
-        self._acks.failed(record, error)
+        self._answer()
 
     def _take(self, record: Record) -> None:
         """Carry out one command: check its message and deliver it, or answer it."""

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
+from processor.api import Input, Processor
+from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.wire.ack import CONFLICT, MOVED_ACKS, conflict_detail, write_ack
-from processor.wire.dead_letter import read_leniently
+from processor.wire.dead_letter import ReadableCommand, read_leniently
 from processor.wire.forwarding import moved_partition
 
 if TYPE_CHECKING:
-    from processor.api import Context, Outgoing, Record, RecordRejected, Stored
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
+
+    from processor.api import Codec, Context, Outgoing, Record, RecordRejected, Stored
+    from processor.builtin.delta_merge.deduplication import Numbers
+    from processor.builtin.delta_merge.placement import Placement
+    from processor.config import TopicConfig
     from processor.wire.command import CommandHeaders
+    from processor.wire.dead_letter import ReadableCommand
 
 REASON_CHARACTERS_MAX: Final = 1000
 """Longest reason: the dead letter has the rest."""
@@ -69,9 +79,7 @@ class Acks:
                 if count is None:
                     status, why = "failure", "not supported"
             known = None if ack_type in ("received", "stats") else version
-            self._add(
-                ack_type, client, request.command_id, sequence, key, status, why, count, known, moved_from=moved_from
-            )
+            self._add(request, ack_type, key, status, why, moved_from, records_deleted=count, version=known)
 
     def refused(self, request: CommandHeaders, key: bytes, old: Stored | None) -> None:
         """Answer a command that expects another version than the record, `old`, has (queues.md, rule 8)."""
@@ -80,10 +88,7 @@ class Acks:
         moved_from = moved_partition(request.source)
         for ack_type in request.acks:
             status, why, version = ("success", None, None) if ack_type == "received" else ("failure", conflict, actual)
-            self._add(
-                ack_type, request.client, request.command_id, request.sequence, key, status, why,
-                version=version, moved_from=moved_from,
-            )  # fmt: skip
+            self._add(request, ack_type, key, status, why, moved_from, version=version)
 
     def failed(self, record: Record, error: RecordRejected) -> None:
         """Answer a command that was rejected, as far as its headers can be read."""
@@ -98,15 +103,12 @@ class Acks:
                 status, reason = "success", None
             elif ack_type == "stats" and not command.is_delete:
                 reason = "not supported"
-            self._add(
-                ack_type, command.client, command.command_id, command.sequence, record.key, status, reason,
-                moved_from=command.moved_from,
-            )  # fmt: skip
+            self._add(command, ack_type, record.key, status, reason, command.moved_from)
 
     def send(self, context: Context) -> None:
         """Forward the acknowledgements since the last time: those of moved commands to where their publishers wait."""
         for client, sequence in self._persisted.items():
-            self._add("persisted", client, b"", sequence, None, "success", None)
+            self._acks.append(write_ack("persisted", "success", client=client, sequence=sequence))
         self._persisted.clear()
         if self._acks:
             context.forward_many("ack", self._acks)
@@ -118,29 +120,69 @@ class Acks:
 
     def _add(
         self,
+        command: CommandHeaders | ReadableCommand,
         ack_type: str,
-        client: bytes,
-        command_id: bytes,
-        sequence: int,
-        sow_key: bytes | None,
+        key: bytes | None,
         status: str,
         reason: str | None,
-        records_deleted: int | None = None,
-        version: int | None = None,
-        *,
-        moved_from: int | None = None,
+        moved_from: int | None,
+        **more: int | None,
     ) -> None:
         acks = self._acks if moved_from is None or not self._answers_moved else self._moved[moved_from]
+        client, number, sequence = command.client, command.command_id, command.sequence
         acks.append(
             write_ack(
-                ack_type,
-                status,
-                reason,
-                client=client,
-                command_id=command_id,
-                sequence=sequence,
-                sow_key=sow_key,
-                records_deleted=records_deleted,
-                version=version,
+                ack_type, status, reason, client=client, command_id=number, sequence=sequence, sow_key=key, **more
             )
         )
+
+
+class AnsweringProcessor(Processor):
+    """The base of processors of commands: a rejected one is answered, and its number may be used again."""
+
+    input: ClassVar[Input] = Input("publish", from_underlying=False)
+    _context: Context
+    _numbers: Numbers
+    _acks: Acks
+    _placement: Placement
+
+    @classmethod
+    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
+        """Refuse settings that cannot be compiled."""
+        compile_settings(name, cast("TopicConfig", settings), codec)
+
+    def rejected(self, record: Record, error: RecordRejected) -> None:
+        """Answer the publisher of a rejected command."""
+        self._numbers.refuse(record)
+        self._acks.failed(record, error)
+        self._answer()
+
+    def _answer(self) -> None:
+        """Keep the numbers of a batch, and send its acks."""
+        self._numbers.flush()
+        self._acks.send(self._context)
+
+    def _with_text_keys(
+        self, records: Sequence[Record]
+    ) -> tuple[Sequence[Record], list[tuple[Record, RecordRejected]]]:
+        """Return the records with keys as the family has them, and those whose keys cannot be read, with the reason."""
+        unread: list[tuple[Record, RecordRejected]] = []
+        if self._placement.reads_keys:
+            records = self._placement.with_text_keys(records, lambda record, error: unread.append((record, error)))
+            for record, _ in unread:
+                self._numbers.refuse(record)  # Before a later number of the batch is taken.
+        return records, unread
+
+    def _reject_unread(self, unread: Sequence[tuple[Record, RecordRejected]], stopped_offset: int | None) -> None:
+        """Reject the records whose keys cannot be read; those behind the stop come again."""
+        for record, why in unread:
+            if stopped_offset is None or record.offset < stopped_offset:
+                self._reject(record, why)
+
+    def _reject(self, record: Record, error: RecordRejected) -> None:
+        if self._placement.reads_keys:
+            record = self._placement.original(record)
+        self._context.reject(record, error.reason, error.detail)
+        if record.headers:
+            self._numbers.refuse(record)
+            self._acks.failed(record, error)

@@ -9,10 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from processor.api import Context, Input, Output, Processor, Record, RecordRejected, Stored
+from processor.api import Context, Output, Record, RecordRejected, Stored
 from processor.api.builtin import builtin_context
 from processor.api.processor import lazy_model
-from processor.builtin.delta_merge.acks import Acks
+from processor.builtin.delta_merge.acks import Acks, AnsweringProcessor
 from processor.builtin.delta_merge.command_merge import CommandMerge
 from processor.builtin.delta_merge.compiled_settings import compile_settings
 from processor.builtin.delta_merge.deduplication import Deduplicator, Numbers
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from processor.api import Codec, State
+    from processor.api import State
     from processor.config import TopicConfig
     from processor.wire.command import CommandHeaders
 
@@ -42,13 +42,12 @@ _LOOK_RECORDS: Final = 16
 """After so many records a merge asks, too."""
 
 
-class DeltaMerge(Processor):
+class DeltaMerge(AnsweringProcessor):
     """Holds the state of the world of one partition."""
 
     settings_type = lazy_model("processor.config", "TopicConfig")
     is_repeatable = True
     implementation = "compiled code for plain deltas of JSON" if has_compiled else "Python"
-    input: ClassVar[Input] = Input("publish", from_underlying=False)
     outputs: ClassVar[tuple[Output, ...]] = (
         Output("sow"),
         Output("delta"),
@@ -71,11 +70,6 @@ class DeltaMerge(Processor):
         """
         self._clock = clock
         self._given_numbers = numbers
-
-    @classmethod
-    def check(cls, name: str, settings: BaseModel, codec: Codec | None) -> None:
-        """Refuse settings that cannot be compiled."""
-        compile_settings(name, cast("TopicConfig", settings), codec)
 
     def init(self, context: Context, settings: BaseModel) -> None:
         """Compile the settings once."""
@@ -115,21 +109,14 @@ class DeltaMerge(Processor):
 
     def process(self, records: Sequence[Record]) -> None:
         """Merge the records in order, until it is enough; a delete by filter is carried out between two batches."""
-        unread: list[tuple[Record, RecordRejected]] = []
-        if self._placement.reads_keys:
-            records = self._placement.with_text_keys(records, lambda record, error: unread.append((record, error)))
-            for record, _ in unread:
-                self._numbers.refuse(record)  # Before a later number of the batch is taken.
+        records, unread = self._with_text_keys(records)
         while records:
             records = self._merge_batch(records)
             if records and self._context.is_full():
                 self._context.stop(records[0].offset)
                 break
-        for record, why in unread:
-            if not records or record.offset < records[0].offset:  # Those behind the stop come again.
-                self._reject(record, why)
-        self._numbers.flush()
-        self._acks.send(self._context)
+        self._reject_unread(unread, records[0].offset if records else None)
+        self._answer()
 
     def _merge_batch(self, records: Sequence[Record]) -> Sequence[Record]:
         """Merge records up to a delete by filter, with one read and one write of states; returns those behind them."""
@@ -182,14 +169,6 @@ class DeltaMerge(Processor):
         if not self._redelivery.is_done(record):
             self._commands.merge(record)
 
-    def _reject(self, record: Record, error: RecordRejected) -> None:
-        if self._placement.reads_keys:
-            record = self._placement.original(record)
-        self._context.reject(record, error.reason, error.detail)
-        if record.headers:
-            self._numbers.refuse(record)
-            self._acks.failed(record, error)
-
     def _end_batch(self, more_bytes: int | None = 0) -> None:
         """Hand over states and outputs; `more_bytes` were made in other ways, None: they were not counted."""
         context, commands = self._context, self._commands
@@ -199,13 +178,6 @@ class DeltaMerge(Processor):
         context.forward_many("delta", commands.delta, None if size_bytes is None else 0)
         if self._queues is not None:
             self._queues.fill(commands.sow)
-
-    def rejected(self, record: Record, error: RecordRejected) -> None:
-        """Answer the publisher of a rejected command."""
-        self._numbers.refuse(record)
-        self._numbers.flush()
-        self._acks.failed(record, error)
-        self._acks.send(self._context)
 
     def punctuate(self, now_ms: int) -> bool | None:  # noqa: ARG002
         """Expire due records, in order of due time; not before every record published in time has been seen."""
