@@ -143,13 +143,19 @@ class PartitionQuestion(Generic[_T]):
         self._pauses: dict[int, float] = {}
         self._open: dict[int, Question[_T]] = {}
         self._errors: dict[int, KafkaError] = {}
+        self.answers: dict[int, _T] = {}
+        """The last answer for each partition, until it is forgotten."""
 
     def want(self, partition: int) -> None:
         """Request the answer for this partition, from the next turn on."""
         self._wanted.setdefault(partition, 0.0)
 
     def forget(self, partition: int) -> None:
-        """Drop the request for this partition, also an answer on its way."""
+        """Drop the request for this partition, also an answer that is there or on its way."""
+        self.answers.pop(partition, None)
+        self._end(partition)
+
+    def _end(self, partition: int) -> None:
         self._wanted.pop(partition, None)
         self._pauses.pop(partition, None)
         self._open.pop(partition, None)
@@ -180,11 +186,11 @@ class PartitionQuestion(Generic[_T]):
                 continue
             del self._open[partition]
             try:
-                ready[partition] = question.result()
+                self.answers[partition] = ready[partition] = question.result()
             except KafkaException as error:
                 self._retry_later(partition, error)
             else:
-                self.forget(partition)
+                self._end(partition)
                 outage.reached()
         self._send()
         return ready

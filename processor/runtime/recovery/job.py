@@ -221,7 +221,6 @@ class Stalls:
         self._timeout_s = timeout_s
         self._waits: dict[int, _Wait] = {}
         self._ask_stable: dict[str, PartitionQuestion[int]] = {}
-        self._stable: dict[tuple[str, int], int] = {}
         self._renewed_s = 0.0
 
     def moved(self, partition: int) -> None:
@@ -272,17 +271,16 @@ class Stalls:
 
     def turn(self) -> None:
         """Take the answers that have come."""
-        for topic, question in self._ask_stable.items():
-            self._stable |= {(topic, number): at for number, at in question.turn().items()}
+        for question in self._ask_stable.values():
+            question.turn()
 
     def _look(self, part: LogReplay | None, waited_s: float, now_s: float) -> None:
         """Ask whether a transaction is open in the log; reconnect the reader if none explains the wait."""
         if part is None:
             return
-        stable = self._stable.get((part.topic, part.partition))
-        if stable is None:
-            if part.topic not in self._ask_stable:
-                self._ask_stable[part.topic] = place_question(self._admin, part.topic, "stable_end")
+        if part.topic not in self._ask_stable:
+            self._ask_stable[part.topic] = place_question(self._admin, part.topic, "stable_end")
+        if (stable := self._stable_end(part)) is None:
             self._ask_stable[part.topic].want(part.partition)
         is_open = stable is not None and stable < part.target
         if not is_open and waited_s > _RENEW_S and now_s - self._renewed_s > _RENEW_S:
@@ -291,7 +289,7 @@ class Stalls:
 
     def _held(self, partition: int, awaited: str, part: LogReplay | None, *, is_in_balance: bool) -> PartitionHeld:
         """Create the reason to hold a partition."""
-        stable = None if part is None else self._stable.get((part.topic, part.partition))
+        stable = None if part is None else self._stable_end(part)
         if is_in_balance or (part is not None and stable is not None and stable < part.target):
             where = "" if stable is None else f" from offset {stable} on"
             return PartitionHeld(
@@ -309,6 +307,10 @@ class Stalls:
         )
 
     def _forget_stable(self, partition: int) -> None:
-        for topic, question in self._ask_stable.items():
+        for question in self._ask_stable.values():
             question.forget(partition)
-            self._stable.pop((topic, partition), None)
+
+    def _stable_end(self, part: LogReplay) -> int | None:
+        """The last stable offset of a log; None: it is not known."""
+        question = self._ask_stable.get(part.topic)
+        return None if question is None else question.answers.get(part.partition)

@@ -95,13 +95,8 @@ class RestoreRanges:
         input_table = source if table else None
         self._topics = [topic for topic in (sow, mark, input_table) if topic is not None]
         self._starts: dict[int, Start | None] = {}
-        self._committed_of: dict[int, Committed] = {}
-        self._oldest_input: dict[int, int] = {}
-        self._oldest: dict[tuple[str, int], int] = {}
-        self._ends: dict[tuple[str, int], int] = {}
         self._source = source
         self._is_copy = is_copy
-        self._young: dict[int, int] = {}
         self.horizons_ms: dict[str, float] = {}
         """Retention time of deletes in each compacted topic, as far as it is known."""
 
@@ -111,11 +106,11 @@ class RestoreRanges:
         self._ask_committed = PartitionQuestion(
             f"the committed offset of {source} partition {{}}", admin.renewal, committed
         )
-        self._ask_oldest_input = self._place_question(source, "oldest")
-        self._ask_oldest = {topic: self._place_question(topic, "oldest") for topic in self._topics}
-        self._ask_ends = {topic: self._place_question(topic, "end") for topic in self._topics}
+        self._ask_oldest_input = place_question(admin, source, "oldest")
+        self._ask_oldest = {topic: place_question(admin, topic, "oldest") for topic in self._topics}
+        self._ask_ends = {topic: place_question(admin, topic, "end") for topic in self._topics}
         if is_copy:
-            self._ask_ends.setdefault(source, self._place_question(source, "end"))
+            self._ask_ends.setdefault(source, place_question(admin, source, "end"))
         self._ask_topic = PartitionQuestion(
             f"the id of {source}", admin.renewal, lambda _: {_SETTINGS: admin.ask_topic(source)}
         )
@@ -124,6 +119,9 @@ class RestoreRanges:
         self._ask_young = PartitionQuestion(
             f"the young records of {source} partition {{}}", admin.renewal, self._young_of
         )
+        self._of_places = [*self._ask_oldest.values(), *self._ask_ends.values()]
+        self._of_partition: list[PartitionQuestion[Any]] = [self._ask_committed, self._ask_oldest_input]
+        self._of_partition += [*self._of_places, self._ask_young]
 
     def add(self, partition: int) -> None:
         """Ask about a partition."""
@@ -138,26 +136,13 @@ class RestoreRanges:
 
     def remove(self, partition: int) -> None:
         """Forget a partition."""
-        if self._starts.pop(partition, self) is self:
-            return
-        self._committed_of.pop(partition, None)
-        self._oldest_input.pop(partition, None)
-        self._ask_committed.forget(partition)
-        self._ask_oldest_input.forget(partition)
-        self._young.pop(partition, None)
-        self._ask_young.forget(partition)
-        for topic, ask_oldest in self._ask_oldest.items():
-            self._oldest.pop((topic, partition), None)
-            ask_oldest.forget(partition)
-        for topic, ask_end in self._ask_ends.items():
-            self._ends.pop((topic, partition), None)
-            ask_end.forget(partition)
+        if self._starts.pop(partition, self) is not self:
+            for question in self._of_partition:
+                question.forget(partition)
 
     def unanswered(self, partition: int) -> str | None:
         """The first question about a partition that has no answer; None if there is none."""
-        questions: list[PartitionQuestion[Any]] = []
-        questions += [self._ask_committed, self._ask_oldest_input, *self._ask_oldest.values(), *self._ask_ends.values()]
-        asked = [question.unanswered(partition) for question in (*questions, self._ask_young)]
+        asked = [question.unanswered(partition) for question in self._of_partition]
         asked += [question.unanswered(_SETTINGS) for question in self._ask_settings.values()]
         asked.append(self._ask_topic.unanswered(_SETTINGS))
         return next((text for text in asked if text is not None), None)
@@ -173,32 +158,30 @@ class RestoreRanges:
         Raises:
             ConfigurationError: Kafka refuses a question.
         """
-        self._committed_of |= self._ask_committed.turn()
-        self._oldest_input |= self._ask_oldest_input.turn()
+        self._ask_committed.turn()
+        self._ask_oldest_input.turn()
         for topic_id, _ in self._ask_topic.turn().values():
             self._positions.topic_id = topic_id
         outcomes: dict[int, RestoreRange | PartitionHeld] = {}
-        for partition in self._committed_of.keys() & self._oldest_input.keys():
-            committed, oldest = self._committed_of.pop(partition), self._oldest_input.pop(partition)
+        for partition in self._ask_committed.answers.keys() & self._ask_oldest_input.answers.keys():
+            if self._starts[partition] is not None:
+                continue
+            committed, oldest = self._ask_committed.answers[partition], self._ask_oldest_input.answers[partition]
             try:
                 self._starts[partition] = self._start_of(partition, committed, oldest)
             except PartitionHeld as error:
                 outcomes[partition] = error
             else:
                 # Only after the input offset is known: offset, records and marks were committed together.
-                for question in (*self._ask_oldest.values(), *self._ask_ends.values()):
+                for question in (*self._of_places, *([self._ask_young] if self._is_copy else [])):
                     question.want(partition)
-                if self._is_copy:
-                    self._ask_young.want(partition)
-        for topic, ask_oldest in self._ask_oldest.items():
-            self._oldest |= {(topic, number): at for number, at in ask_oldest.turn().items()}
-        for topic, ask_end in self._ask_ends.items():
-            self._ends |= {(topic, number): at for number, at in ask_end.turn().items()}
+        for question in self._of_places:
+            question.turn()
         for topic, ask_settings in self._ask_settings.items():
             for settings in ask_settings.turn().values():
                 self.horizons_ms[topic] = tombstones_kept_ms(settings)
         if self._source in self.horizons_ms:
-            self._young |= self._ask_young.turn()
+            self._ask_young.turn()
         if self._positions.topic_id:
             outcomes |= self._complete()
         for partition in outcomes:
@@ -223,22 +206,19 @@ class RestoreRanges:
         return {
             partition: RestoreRange(
                 self._with_ends(partition, start),
-                {topic: self._oldest[topic, partition] for topic in self._topics},
-                {topic: self._ends[topic, partition] for topic in self._topics},
+                {topic: question.answers[partition] for topic, question in self._ask_oldest.items()},
+                {topic: self._ask_ends[topic].answers[partition] for topic in self._topics},
             )
             for partition, start in self._starts.items()
-            if start is not None and self._has_all(partition)
+            if start is not None and all(partition in question.answers for question in self._of_places)
+            if not self._is_copy or partition in self._ask_young.answers
         }
 
     def _with_ends(self, partition: int, start: Start) -> Start:
         if not self._is_copy:
             return start
-        return start._replace(end=self._ends[self._source, partition], young=self._young[partition])
-
-    def _has_all(self, partition: int) -> bool:
-        has_oldest = all((topic, partition) in self._oldest for topic in self._ask_oldest)
-        has_ends = all((topic, partition) in self._ends for topic in self._ask_ends)
-        return has_oldest and has_ends and (not self._is_copy or partition in self._young)
+        end, young = self._ask_ends[self._source].answers[partition], self._ask_young.answers[partition]
+        return start._replace(end=end, young=young)
 
     def _settings_question(self, topic: str) -> PartitionQuestion[dict[str, str]]:
         admin = self._admin
@@ -249,9 +229,6 @@ class RestoreRanges:
     def _young_of(self, partitions: Sequence[int]) -> dict[int, Question[int]]:
         since_ms = int(time.time() * 1000 - self.horizons_ms[self._source])
         return self._admin.ask_offsets(self._source, partitions, max(0, since_ms))
-
-    def _place_question(self, topic: str, kind: OffsetKind) -> PartitionQuestion[int]:
-        return place_question(self._admin, topic, kind)
 
 
 _WORDS: Final[dict[OffsetKind, str]] = {
