@@ -69,6 +69,8 @@ class Timings(Collector):
         return timing
 
 
+_PARTITION: Final = ("processor", "partition")
+"""The labels of a partition's series."""
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 CONSUMED = Counter("sowstream_records_consumed_total", "Input records given to a processor.", ["processor"])
@@ -77,33 +79,20 @@ EMITTED_BYTES = Counter("sowstream_emitted_bytes_total", "Bytes of their values.
 REJECTED = Counter("sowstream_records_rejected_total", "Input records sent to the DLQ.", ["processor", "reason"])
 EVENTS = Counter("sowstream_events_total", "What a processor counts itself.", ["processor", "event"])
 GAUGES = Gauge("sowstream_gauge", "What a processor says of itself now.", ["processor", "partition", "gauge"])
-VIEW_READY = Gauge(
-    "sowstream_view_ready", "1 when a stage of a view has caught up with its input.", ["processor", "partition"]
-)
-VIEW_GROUPS = Gauge(
-    "sowstream_view_groups_in_memory", "Groups of a view whose figures are in memory.", ["processor", "partition"]
-)
-VIEW_ROUNDS = Gauge(
-    "sowstream_view_rounds", "Keys of a join whose references are being answered.", ["processor", "partition"]
-)
-PENDING_KEYS = Gauge(
-    "sowstream_conflation_pending_keys", "Keys that wait for the end of their interval.", ["processor", "partition"]
-)
-PENDING_BYTES = Gauge(
-    "sowstream_conflation_pending_bytes", "Memory that waiting updates take.", ["processor", "partition"]
-)
-OLDEST_PENDING = Gauge(
-    "sowstream_conflation_oldest_pending_seconds", "Age of the oldest waiting key.", ["processor", "partition"]
-)
-INTERVAL = Gauge("sowstream_conflation_interval_seconds", "Length of an interval now.", ["processor", "partition"])
 _OWN_GAUGES: Final = {
-    "view_ready": VIEW_READY,
-    "groups_in_memory": VIEW_GROUPS,
-    "rounds": VIEW_ROUNDS,
-    "pending_keys": PENDING_KEYS,
-    "pending_bytes": PENDING_BYTES,
-    "oldest_pending_seconds": OLDEST_PENDING,
-    "interval_seconds": INTERVAL,
+    "view_ready": Gauge("sowstream_view_ready", "1 when a stage of a view has caught up with its input.", _PARTITION),
+    "groups_in_memory": Gauge(
+        "sowstream_view_groups_in_memory", "Groups of a view whose figures are in memory.", _PARTITION
+    ),
+    "rounds": Gauge("sowstream_view_rounds", "Keys of a join whose references are being answered.", _PARTITION),
+    "pending_keys": Gauge(
+        "sowstream_conflation_pending_keys", "Keys that wait for the end of their interval.", _PARTITION
+    ),
+    "pending_bytes": Gauge("sowstream_conflation_pending_bytes", "Memory that waiting updates take.", _PARTITION),
+    "oldest_pending_seconds": Gauge(
+        "sowstream_conflation_oldest_pending_seconds", "Age of the oldest waiting key.", _PARTITION
+    ),
+    "interval_seconds": Gauge("sowstream_conflation_interval_seconds", "Length of an interval now.", _PARTITION),
 }
 """The metrics of our own processors' gauges. Until 0.2 these are shown as `sowstream_gauge`, too."""
 OBSERVED = Timings(
@@ -129,29 +118,21 @@ WORKED = Counter("sowstream_worked_seconds_total", "Time spent processing.", ["p
 WAITED = Counter("sowstream_waited_seconds_total", "Time spent waiting for input.", ["processor"])
 BLOCKED = Counter("sowstream_blocked_seconds_total", "Time that transaction calls took.", ["processor", "call"])
 TASK_STATE = Gauge("sowstream_task_state", "1 for the state a partition is in.", ["processor", "partition", "state"])
-ASSIGNED = Gauge(
-    "sowstream_partition_assigned_timestamp_seconds", "When a partition was assigned.", ["processor", "partition"]
-)
+ASSIGNED = Gauge("sowstream_partition_assigned_timestamp_seconds", "When a partition was assigned.", _PARTITION)
 PARTITIONS = Gauge("sowstream_topic_partitions", "Partitions of the input topic, owned or not.", ["processor"])
-RESTORE_REMAINING = Gauge(
-    "sowstream_restore_remaining_records", "SOW offsets still to be restored.", ["processor", "partition"]
-)
+RESTORE_REMAINING = Gauge("sowstream_restore_remaining_records", "SOW offsets still to be restored.", _PARTITION)
 RESTORED = Counter("sowstream_restored_records_total", "Records read back from SOW and mark topics.", ["processor"])
 PARTITION_LAG = Gauge(
-    "sowstream_partition_lag_records", "Input offsets still to be processed, in any state.", ["processor", "partition"]
+    "sowstream_partition_lag_records", "Input offsets still to be processed, in any state.", _PARTITION
 )
-LAG = Gauge(
-    "sowstream_consumer_lag_records", "The same while a partition runs; goes with 0.2.", ["processor", "partition"]
-)
-DLQ_WAITING = Gauge(
-    "sowstream_dlq_waiting_records", "Dead letters that were not sent back.", ["processor", "partition"]
-)
+LAG = Gauge("sowstream_consumer_lag_records", "The same while a partition runs; goes with 0.2.", _PARTITION)
+DLQ_WAITING = Gauge("sowstream_dlq_waiting_records", "Dead letters that were not sent back.", _PARTITION)
 ROOM = Gauge(
     "sowstream_input_room_seconds",
     "Time until Kafka may delete or compact what is to be processed next.",
-    ["processor", "partition"],
+    _PARTITION,
 )
-STANDBY_LAG = Gauge("sowstream_standby_lag_records", "SOW offsets a standby is behind.", ["processor", "partition"])
+STANDBY_LAG = Gauge("sowstream_standby_lag_records", "SOW offsets a standby is behind.", _PARTITION)
 TAKEOVERS = Counter("sowstream_takeovers_total", "Partitions assigned, by what they begin with.", ["processor", "how"])
 STATE_OPENED = Counter(
     "sowstream_state_opened_total", "Local states opened, by what the directory held.", ["processor", "how"]
