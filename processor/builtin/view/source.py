@@ -121,20 +121,48 @@ class Source:
             self._context.reject(record, rejected.reason, rejected.detail)
             return otherwise
 
-    def contributions(self, records: Sequence[Record], definition: AggregateDefinition) -> list[Contribution | None]:
-        """Return the contribution of each record, without its place and metadata; None where it does not count.
+    def contributions(
+        self, records: Sequence[Record], definition: AggregateDefinition, *, partition: int | None = None
+    ) -> list[Contribution | None]:
+        """Return the contribution of each record; None where it does not count.
 
-        Records that cannot be read, or on which a function fails, are rejected, and do not count.
+        A record that cannot be read or computed is rejected.
+
+        Args:
+            records: the records.
+            definition: the aggregates.
+            partition: the partition of the records; None: contributions have neither place nor metadata.
         """
         states = self.read(records)
         try:
-            return _computed(definition, states)
+            return self._computed(definition, partition, records, states)
         except Exception:  # noqa: BLE001, S110 - a function failed, in any way: one by one, then
             pass
         return [
-            self.attempt(record, partial(_computed, definition, [state]), [None])[0]
+            self.attempt(record, partial(self._computed, definition, partition, [record], [state]), [None])[0]
             for record, state in zip(records, states, strict=True)
         ]
+
+    def _computed(
+        self,
+        definition: AggregateDefinition,
+        partition: int | None,
+        records: Sequence[Record],
+        states: Sequence[Value | None],
+    ) -> list[Contribution | None]:
+        """Return the contribution of each record; None for those without a state."""
+        present = [state for state in states if state is not None]
+        places, metadata = [_NO_PLACE] * len(present), None
+        if partition is not None:
+            counting = [record for record, state in zip(records, states, strict=True) if state is not None]
+            places = [(record.timestamp_ms, partition, record.offset) for record in counting]
+            if definition.uses_metadata:
+                metadata = [metadata_of(record, self._topic) for record in counting]
+        made = definition.contributions(present, places, metadata)
+        if len(made) == len(states):
+            return [*made]
+        contributions = iter(made)
+        return [None if state is None else next(contributions) for state in states]
 
     def _counting(self, records: Sequence[Record], states: Sequence[Value | None]) -> list[Value | None]:
         """Return the values with None for each that does not count."""
@@ -189,13 +217,3 @@ class FormerSource(Source):
         except Exception:  # noqa: BLE001 - as when the record came
             self.has_failed = True
             return otherwise
-
-
-def _computed(definition: AggregateDefinition, states: Sequence[Value | None]) -> list[Contribution | None]:
-    """Return the contribution of each state; None for those without one."""
-    present = [state for state in states if state is not None]
-    made = definition.contributions(present, [_NO_PLACE] * len(present))
-    if len(made) == len(states):
-        return [*made]
-    contributions = iter(made)
-    return [None if state is None else next(contributions) for state in states]

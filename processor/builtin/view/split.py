@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from processor.api import Context, Output, Record, Stored
@@ -19,7 +18,6 @@ from processor.builtin.view.definitions import (
 from processor.builtin.view.source import FirstStage, Source
 from processor.builtin.view.stage_output import Contributions
 from processor.config import ViewConfig
-from processor.filter.filter import metadata_of
 from processor.values.key_text import group_key
 from processor.wire.record_headers import source_header
 from processor.wire.view_parts import (
@@ -37,8 +35,7 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from processor.api import Headers, Outgoing, Value
-    from processor.filter.aggregate import Contribution
+    from processor.api import Headers, Outgoing
 
 
 _TARGETS_MAX: Final = 10_000
@@ -144,35 +141,12 @@ class ViewSplit(FirstStage):
 
     def _parsed_parts(self, records: Sequence[Record]) -> Iterable[tuple[Record, bytes | None, bytes | None]]:
         """Return the same of records that have to be parsed, together."""
-        states = self._source.read(records)
-        try:
-            contributions = self._computed(records, states)
-        except Exception:  # noqa: BLE001 - a function failed, in any way: one by one, then
-            contributions = [
-                self._source.attempt(record, partial(self._computed, [record], [state]), [None])[0]
-                for record, state in zip(records, states, strict=True)
-            ]
+        contributions = self._source.contributions(records, self._definition, partition=self._context.partition)
         written = iter(self._contributions.encode_many(filter(None, contributions)))
         return [
             (record, *((None, None) if contribution is None else (group_key(contribution.group), next(written))))
             for record, contribution in zip(records, contributions, strict=True)
         ]
-
-    def _computed(self, records: Sequence[Record], states: Sequence[Value | None]) -> list[Contribution | None]:
-        """Return the contribution of each record; None for those without a state."""
-        if not (counting := [record for record, state in zip(records, states, strict=True) if state is not None]):
-            return [None] * len(records)
-        partition = self._context.partition
-        places = [(record.timestamp_ms, partition, record.offset) for record in counting]
-        metadata = None
-        if self._definition.uses_metadata:
-            metadata = [metadata_of(record, self._topic) for record in counting]
-        present = [state for state in states if state is not None]
-        made = self._definition.contributions(present, places, metadata)
-        if len(made) == len(states):
-            return [*made]
-        contributions = iter(made)
-        return [None if state is None else next(contributions) for state in states]
 
     def _is_away(self, key: bytes, route: Stored | None) -> bool:
         """Return whether a record's member has its partition; it stays as it was when the record came."""
