@@ -1,4 +1,4 @@
-"""The commits of a processor under test: outputs with their transactions, and its state compared with its SOW records.
+"""The topics of a processor under test, with their transactions; its state is restored from them, and compared.
 
 A difference is a state that a crash would change.
 """
@@ -9,15 +9,20 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from processor.api import Processor
 from processor.errors import unknown_name
+from processor.hosting.forwarded import is_ours
 from processor.record import Record
 from processor.store.layered_state import LayeredState
+from processor.wire.publisher_mark import mark_text
 from processor.wire.record_headers import source_offset, stored_from, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from processor.record import Headers, Stored
+    from processor.hosting.pipeline import Pipeline
+    from processor.record import Headers, Outgoing, Stored
+    from processor.runtime.task import Task
     from processor.store.contract import Store
 
 
@@ -48,6 +53,48 @@ class OutputLog:
 
 class OutputLogs(dict[str, OutputLog]):
     """The outputs of a processor by role; another role is an error that names the close one."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        """Begin without records; that of a downstream output has the partition in its name, such as `parts@3`."""
+        super().__init__({role: OutputLog() for role in pipeline.roles})
+        for role, outlet in pipeline.outlets.items():
+            self.update({f"{role}@{number}": OutputLog() for number in range(outlet.partitions)})
+
+    def send(self, task: Task, role: str, outgoing: Sequence[Outgoing], now_ms: int) -> None:
+        """Send records of a task in the open transaction."""
+        log = self[role]
+        for key, value, headers in outgoing:
+            log.send(key, value, headers, now_ms)
+        if outgoing and role in {"sow", "mark"}:
+            task.await_delivery(role)(log.end - 1)
+
+    def finish(self, *, commit: bool) -> dict[str, list[Record]]:
+        """End the transaction of all outputs; return the records that it committed."""
+        return {role: log.finish(commit=commit) for role, log in self.items()}
+
+    def restore(self, task: Task, records: Sequence[Record], now_ms: int) -> None:
+        """Restore a task from its outputs, and its table from its input."""
+        if task.pipeline.has_state:
+            state, sow = task.state, self["sow"]
+            changes = {}
+            for record in sow.committed:
+                if record.offset >= state.position:
+                    assert record.key is not None, "a SOW record has a key"
+                    changes[record.key] = stored_from(record)
+            state.restore(changes, sow.end, now_ms)
+        if (table := task.table) is not None:
+            new = records[table.position :]
+            table.restore(
+                {record.key: stored_from(record) for record in new if record.key is not None}, len(records), now_ms
+            )
+        if (marks := task.marks) is not None:
+            log = self["mark"]
+            changed = [
+                (record.key or b"", mark_text(record.key or b"", record.value, record.headers))
+                for record in log.committed
+                if record.offset >= marks.position
+            ]
+            marks.restore(changed, log.end)
 
     def __missing__(self, role: str) -> OutputLog:
         """Refuse a role."""
@@ -91,6 +138,18 @@ class StateCheck:
         self._is_repeatable = is_repeatable
         self._restored: dict[bytes, Stored] = {}
         self._has_put = False
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, partition: int) -> StateCheck:
+        """Create the check of a processor; one that extends ours writes the keys and headers that ours does."""
+        kind = pipeline.processor_type
+        is_trusted = any(is_ours(base) for base in kind.__mro__ if issubclass(base, Processor))
+        may_write_any = is_trusted or kind.input.role not in {"publish", "sow"} or pipeline.topic.partitions == 1
+        return cls(
+            f"{kind.__name__} ({pipeline.name})",
+            None if may_write_any else partition,
+            is_repeatable=kind.is_repeatable and not is_trusted,
+        )
 
     def check(self, state: WatchedState, sow: Sequence[Record]) -> None:
         """Compare the state with the SOW records of the transaction that is about to be committed.

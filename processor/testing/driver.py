@@ -15,7 +15,6 @@ from processor.config import TopicConfig
 from processor.config.suggestions import validated
 from processor.errors import OutputTooLarge, ProcessorFailed
 from processor.hosting.context import Timing
-from processor.hosting.forwarded import is_ours
 from processor.hosting.output_limits import OutputLimits
 from processor.hosting.pipeline import Outlet, Pipeline, check_settings
 from processor.hosting.plugins import check_declaration
@@ -24,14 +23,13 @@ from processor.record import Record
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
-from processor.testing.commit_check import OutputLog, OutputLogs, StateCheck, WatchedState
-from processor.wire.publisher_mark import mark_record, mark_text
-from processor.wire.record_headers import stored_from
+from processor.testing.commit_check import OutputLogs, StateCheck, WatchedState
+from processor.wire.publisher_mark import mark_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from processor.api import Codec, Headers, Marks, Outgoing, State, Value
+    from processor.api import Codec, Headers, Marks, State, Value
     from processor.config import QueueConfig
 
 BEHIND_MS: Final = 1_000
@@ -122,23 +120,12 @@ class ProcessorTestDriver:
         )
         self._behind_ms = behind_ms
         self._partition, self._partitions = partition, partitions
-        input_role = processor_type.input.role
-        # One that extends ours writes the keys and headers that ours does.
-        is_trusted = any(is_ours(base) for base in processor_type.__mro__ if issubclass(base, Processor))
-        may_write_any = is_trusted or input_role not in {"publish", "sow"} or topic.partitions == 1
-        checked = StateCheck(
-            f"{processor_type.__name__} ({name})",
-            None if may_write_any else partition,
-            is_repeatable=processor_type.is_repeatable and not is_trusted,
-        )
-        self._check = checked if checks_state else None
+        self._check = StateCheck.of(self._pipeline, partition) if checks_state else None
         self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
         self._input_codec = input_codec or self._codec
         check_settings([self._pipeline], lambda _: self._input_codec)
-        self._logs = OutputLogs({role: OutputLog() for role in self._pipeline.roles})
-        for role, outlet in self._pipeline.outlets.items():
-            self._logs |= {f"{role}@{number}": OutputLog() for number in range(outlet.partitions)}
+        self._logs = OutputLogs(self._pipeline)
         self._task: Task
         self._begin(MemoryStore(), 0)
 
@@ -213,8 +200,8 @@ class ProcessorTestDriver:
         if self._check is not None and self._pipeline.has_state:
             self._check.check(self._state, self._logs["sow"].open)
         if task.marks is not None:
-            self._send("mark", [mark_record(name, text) for name, text in task.marks.staged])
-        sent = {role: log.finish(commit=True) for role, log in self._logs.items()}
+            self._logs.send(task, "mark", [mark_record(name, text) for name, text in task.marks.staged], self.now_ms)
+        sent = self._logs.finish(commit=True)
         counts = task.prepare().counts
         task.committed()
         self.events.update(counts.events)
@@ -330,7 +317,9 @@ class ProcessorTestDriver:
         """Append a record of a test to the input partition."""
         raw_key = key.encode() if isinstance(key, str) else key
         raw = value if value is None or isinstance(value, bytes) else self._input_codec.encode(value)
-        self.append_input(raw_key, raw, _raw(headers), timestamp_ms)
+        if isinstance(headers, Mapping):
+            headers = [(name, text.encode() if isinstance(text, str) else text) for name, text in headers.items()]
+        self.append_input(raw_key, raw, headers, timestamp_ms)
 
     def _begin(self, store: MemoryStore, offset: int, noted: str = "", table: MemoryStore | None = None) -> None:
         """Start a process with nothing in memory."""
@@ -351,29 +340,8 @@ class ProcessorTestDriver:
         self._restore(offset)
 
     def _restore(self, offset: int) -> None:
-        """Read the SOW topic to its end, if there is one, then begin at an input offset."""
-        if self._pipeline.has_state:
-            state, sow = self._task.state, self._logs["sow"]
-            changes = {}
-            for record in sow.committed:
-                if record.offset >= state.position:
-                    assert record.key is not None, "a SOW record has a key"
-                    changes[record.key] = stored_from(record)
-            state.restore(changes, sow.end, self.now_ms)
-        if (kept := self._task.table) is not None:
-            kept.restore(
-                {record.key: stored_from(record) for record in self.input[kept.position :] if record.key is not None},
-                len(self.input),
-                self.now_ms,
-            )
-        if (marks := self._task.marks) is not None:
-            log = self._logs["mark"]
-            news = [
-                (record.key or b"", mark_text(record.key or b"", record.value, record.headers))
-                for record in log.committed
-                if record.offset >= marks.position
-            ]
-            marks.restore(news, log.end)
+        """Read the outputs to their ends, then begin at an input offset."""
+        self._logs.restore(self._task, self.input, self.now_ms)
         self._task.start(offset)
         self._look_for_more()
 
@@ -390,8 +358,7 @@ class ProcessorTestDriver:
         self._restore(offset)
 
     def _finish_aborted(self) -> None:
-        for log in self._logs.values():
-            log.finish(commit=False)
+        self._logs.finish(commit=False)
         self._state.changed_keys.clear()
 
     def _return_to_input(self, sent: Mapping[str, list[Record]]) -> None:
@@ -419,24 +386,10 @@ class ProcessorTestDriver:
             raise error
         for role, outgoing in outputs.items():
             if role not in self._pipeline.outlets:
-                self._send(role, outgoing)
+                self._logs.send(self._task, role, outgoing, self.now_ms)
                 continue
             for partition, record in zip(self._task.take_places(role), outgoing, strict=True):
-                self._send(f"{role}@{partition}", [record])
-
-    def _send(self, role: str, outgoing: Sequence[Outgoing]) -> None:
-        log = self._logs[role]
-        for key, value, headers in outgoing:
-            log.send(key, value, headers, self.now_ms)
-        if outgoing and role in {"sow", "mark"}:
-            self._task.await_delivery(role)(log.end - 1)
-
-
-def _raw(headers: GivenHeaders) -> Headers | None:
-    """Convert a test's headers to Kafka's."""
-    if not isinstance(headers, Mapping):
-        return headers
-    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers.items()]
+                self._logs.send(self._task, f"{role}@{partition}", [record], self.now_ms)
 
 
 def _shorten_tracebacks() -> None:
