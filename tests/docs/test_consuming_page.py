@@ -5,9 +5,12 @@ import json
 import re
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from processor.client import Client
+from processor.kafka.partitioner import partition_for
+from processor.wire.forwarding import moved_record
 from processor.wire.headers import Name
 from tests.docs.pages import block, blocks, page
 from tests.docs.programs import Running, run
@@ -35,6 +38,12 @@ def strict(table):
     return {key: json.dumps(record, sort_keys=True) for key, record in table.items()}
 
 
+def reach(program, table, end):
+    """Apply the lines of a program until the table is as expected."""
+    while strict(table) != strict(end):
+        follow(program, table)
+
+
 def roll_back(world):
     """Write to the SOW and the delta topic in a transaction that is rolled back."""
     rogue = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"{world.name}-rogue"})
@@ -48,6 +57,22 @@ def roll_back(world):
     rogue.abort_transaction()
 
 
+def delete_unread(world, key, value, headers):
+    """Write a delta that no program sees: Kafka deletes it while its transaction is open."""
+    admin = AdminClient({"bootstrap.servers": world.bootstrap})
+    place = TopicPartition(f"{world.name}.delta", partition_for(key, 4))
+    unseen = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"{world.name}-unseen"})
+    unseen.init_transactions()
+    unseen.begin_transaction()
+    unseen.produce(place.topic, json.dumps(value).encode(), key, place.partition, headers=headers)
+    unseen.flush()
+    [end] = admin.list_offsets({place: OffsetSpec.latest()}).values()
+    place.offset = end.result().offset
+    [deleted] = admin.delete_records([place]).values()
+    deleted.result()
+    unseen.commit_transaction()
+
+
 def check(world, section, language):
     """Start a program in the middle of a feed, and compare its table with the SOW topic at the end of the feed."""
     world.publish(random_commands(17, 1_000, 40))
@@ -59,8 +84,7 @@ def check(world, section, language):
     begin = last_per_key(world.read("sow"))
     table = {}
     with contextlib.closing(Running(world, language, block(PAGE, section, language))) as program:
-        while strict(table) != strict(begin):
-            follow(program, table)
+        reach(program, table, begin)
         # The program has the state; from here on it applies deltas.
         removes = [
             (b"%d" % key, {"id": key, "more": {"a/b": key}}, {"remove": '["/n", "/a/x", "/more/a~1b"]'})
@@ -77,9 +101,7 @@ def check(world, section, language):
         roll_back(world)
         world.publish([(b"last", {"id": "last"}, {})])
         world.settle()
-        end = last_per_key(world.read("sow"))
-        while strict(table) != strict(end):
-            follow(program, table)
+        reach(program, table, last_per_key(world.read("sow")))
     assert "rogue" not in table
     assert table["old"] == {"id": "old", "n": 3, "m": 2}
     assert len([record for record in world.read("delta") if "removed" in record.headers]) > 10
@@ -121,6 +143,57 @@ def test_a_transaction_that_ends_later_in_the_sow_topic_leaves_no_gap(world, sec
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize(("section", "language"), PROGRAMS)
+def test_a_program_begins_again_where_deltas_were_deleted_unread(world, section, language):
+    """A delete whose delta Kafka has deleted before it was read is in the table, also if its key never comes again."""
+    for key in (7, 8):
+        for role in ("sow", "delta"):
+            world.publish([(b"%d" % key, {"id": key, "n": 1}, {"version": "1", "kind": "insert"})], role=role)
+    table = {}
+    with contextlib.closing(Running(world, language, block(PAGE, section, language))) as program:
+        reach(program, table, {"7": {"id": 7, "n": 1}, "8": {"id": 8, "n": 1}})
+        # The program reads the deltas.
+        world.publish([(b"7", {"n": 2}, {"version": "2"})], role="delta")
+        reach(program, table, {"7": {"id": 7, "n": 2}, "8": {"id": 8, "n": 1}})
+        ends = [(b"7", {"id": 7, "n": 3}, {"version": "3"}), (b"8", None, {"version": "2", "kind": "delete"})]
+        world.publish(ends, role="sow")
+        delete_unread(world, b"8", {"id": 8}, {"version": "2", "kind": "delete"})
+        reach(program, table, {"7": {"id": 7, "n": 3}})
+
+
+def check_move(world, section, language, reads):
+    """Start a program, let its topic move while it reads one of the two, and check its end."""
+    key, value, headers = moved_record("orders_12")
+    if reads == "sow":
+        world.publish([(key, value, dict(headers))], role="sow")
+    with contextlib.closing(Running(world, language, block(PAGE, section, language))) as program:
+        if reads == "delta":
+            for role in ("sow", "delta"):
+                world.publish([(b"7", {"id": 7}, {"version": "1", "kind": "insert"})], role=role)
+            reach(program, {}, {"7": {"id": 7}})
+            world.publish([(key, value, dict(headers))], role="delta")
+        with pytest.raises(AssertionError, match="the topic has moved to orders_12"):
+            next(program.lines())
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("reads", ["sow", "delta"])
+@pytest.mark.parametrize(("section", "language"), PROGRAMS)
+def test_a_program_ends_where_its_topic_has_moved(world, section, language, reads):
+    """The mark of a topic that has moved ends a program with the new name, among the records and among the deltas."""
+    check_move(world, section, language, reads)
+
+
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("section", "language"), LONG)
+def test_a_program_that_is_built_first_ends_where_its_topic_has_moved(world, section, language):
+    """The mark of a topic that has moved ends the program with the new name."""
+    check_move(world, section, language, "sow")
+
+
+@pytest.mark.broker
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("section", "language"), LONG)
@@ -155,7 +228,7 @@ def test_kafkas_console_consumer_prints_full_records_with_their_headers(world):
 def test_the_table_of_headers_names_the_workers_headers():
     """The headers in the page's table are those that workers write."""
     names = re.findall(r"^\| `(\w+)` \| (?:both|delta) \|", page(PAGE), re.MULTILINE)
-    assert names == [Name.VERSION, Name.KIND, Name.DELTA_BASE, Name.REMOVED, Name.EMPTY]
+    assert names == [Name.VERSION, Name.KIND, Name.DELTA_BASE, Name.REMOVED, Name.EMPTY, Name.MOVED_TO]
 
 
 def test_every_program_of_the_page_is_run():
