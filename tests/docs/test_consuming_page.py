@@ -275,21 +275,49 @@ def test_every_program_of_the_publishing_page_is_run():
     assert {(block.section, block.language) for block in blocks(PUBLISHING)} == {*PUBLISHERS, *LONG_PUBLISHERS}
 
 
-def test_the_copy_to_a_topic_with_another_key_keeps_newer_records(bootstrap, tmp_path, unique, monkeypatch):
-    """The program copies each record, and leaves one alone that a publisher has written to the new topic."""
-    world = World(bootstrap, tmp_path, unique, others={f"{unique}2": {"key": ["/n"], "partitions": 2}})
-    try:
-        world.start()
-        world.publish([(b"%d" % n, {"id": n, "n": 100 + n}, {}) for n in range(5)])
-        world.settle()
-        with Client("desk", world.config) as desk:
-            desk.publish(f"{unique}2", {"id": 3, "n": 103, "by": "a publisher"}, ack="persisted").result(120)
-        program = block("how-to/add-a-field.md", "A key field, or another type", "python")
-        monkeypatch.chdir(world.directory)
-        exec(program.replace('"orders2"', repr(f"{unique}2")).replace('"orders"', repr(unique)), {})
-        records = {record.key: json.loads(record.value) for record in world.read("sow", f"{unique}2")}
-        assert records == {b"%d" % (100 + n): {"id": n, "n": 100 + n} for n in range(5)} | {
-            b"103": {"id": 3, "n": 103, "by": "a publisher"}
-        }
-    finally:
-        world.close()
+@pytest.fixture
+def copied(bootstrap, tmp_path, unique, monkeypatch):
+    """A world with another topic, whose key is `n`, and the program that copies its records there."""
+    other = {"key": ["/n"], "partitions": 2, "expiration": 9e6}
+    world = World(bootstrap, tmp_path, unique, others={f"{unique}2": other})
+    program = block("how-to/add-a-field.md", "A key field, or another type", "python")
+    program = program.replace('"orders2"', repr(f"{unique}2")).replace('"orders"', repr(unique))
+    monkeypatch.chdir(world.directory)
+    world.start()
+    with contextlib.closing(world):
+        yield world, lambda: exec(program, {})
+
+
+@pytest.mark.broker
+def test_the_copy_to_a_topic_with_another_key_has_each_record_and_its_end(copied):
+    """Each record is copied in full, and expires when it would have expired; deltas and deletes then go on."""
+    world, copy = copied
+    world.publish([(b"%d" % n, {"id": n, "n": 100 + n}, {"expiration": "9000"} if n == 4 else {}) for n in range(5)])
+    world.settle()
+    copy()
+    ends = [record.headers.get("expires_at") for record in world.read("sow") if record.key == b"4"]
+    copies = {record.key: record for record in world.read("sow", f"{world.name}2")}
+    assert {key: json.loads(record.value) for key, record in copies.items()} == {
+        b"%d" % (100 + n): {"id": n, "n": 100 + n} for n in range(5)
+    }
+    assert [key for key, record in copies.items() if "expires_at" in record.headers] == [b"104"]
+    assert int(copies[b"104"].headers["expires_at"]) == pytest.approx(int(ends[-1]), abs=5_000)
+    with Client("desk", world.config) as desk:
+        desk.delta_publish(f"{world.name}2", {"n": 103, "state": "held"}, ack="persisted").result(120)
+        desk.sow_delete(f"{world.name}2", "102", ack="persisted").result(120)
+        assert desk.record(f"{world.name}2", "103") == {"id": 3, "n": 103, "state": "held"}
+        assert desk.record(f"{world.name}2", "102") is None
+
+
+@pytest.mark.broker
+def test_the_copy_names_the_records_that_it_has_not_copied(copied):
+    """A record whose new key has a record already, of a delta that came before or of another old key, is named."""
+    world, copy = copied
+    world.publish([(b"%d" % n, {"id": n, "n": 100 + n % 4}, {}) for n in range(5)])
+    world.settle()
+    with Client("desk", world.config) as desk:
+        desk.delta_publish(f"{world.name}2", {"n": 103, "state": "held"}, ack="persisted").result(120)
+        with pytest.raises(SystemExit, match="not copied") as ended:
+            copy()
+        assert sorted(re.findall(r"'(\d)'", str(ended.value))) in (["0", "3"], ["3", "4"])
+        assert {record["n"] for record in desk.records(f"{world.name}2")} == {100, 101, 102, 103}
