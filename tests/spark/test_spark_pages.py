@@ -54,7 +54,7 @@ def fill(family) -> None:
         write("1", '{"id":1,"customer":"Ann","balance":1}', version="1", kind="insert")
         write("1", '{"id":1,"balance":null}', version="2")
         write("1", '{"id":1}', version="3", removed='["/balance"]')
-        write("1", None, version="4", kind="delete")
+        write("1", '{"id":1}', version="4", kind="delete")
 
 
 def test_the_code_with_sparks_own_source(spark, family, tmp_path) -> None:
@@ -73,7 +73,7 @@ def test_the_code_with_sparks_own_source(spark, family, tmp_path) -> None:
         ("1", "insert", ["id", "customer", "balance"], None),
         ("1", "update", ["id", "balance"], None),
         ("1", "update", ["id"], ["/balance"]),
-        ("1", "delete", None, None),
+        ("1", "delete", ["id"], None),
     ]
     sent = {message.key(): message for message in family.read("publish")}
     assert {key: json.loads(message.value()) for key, message in sent.items()} == {
