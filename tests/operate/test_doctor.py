@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +62,10 @@ def test_a_missing_subject_is_found_and_a_registered_one_is_well() -> None:
     assert [(one.level, one.found) for one in check_schemas(config)] == [("ok", "subject orders.publish-value")]
 
 
+_NOBODY = 65534
+"""The user without rights, on every Linux."""
+
+
 def by_subject(findings: list[Finding]) -> dict[str, Finding]:
     """The findings by subject."""
     return {finding.subject: finding for finding in findings}
@@ -79,11 +86,33 @@ def test_a_file_in_the_way_is_a_failure(tmp_path: Path):
     assert (finding.level, "--state-dir" in finding.to_do) == ("fail", True)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everywhere")
-def test_a_directory_of_somebody_else_is_a_failure(tmp_path: Path):
-    """A directory without write permission is a failure."""
-    tmp_path.chmod(0o500)
-    assert by_subject(check_state(tmp_path))["state_dir"].level == "fail"
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A directory of a test that runs without the rights of the superuser, who may read and write everywhere."""
+    path, user = Path(tempfile.mkdtemp()), os.geteuid()
+    path.chmod(0o777)
+    if user == 0:
+        os.seteuid(_NOBODY)
+    yield path / "state"
+    os.seteuid(user)
+    (path / "state").chmod(0o700)
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("mode", [0o500, 0o000])
+@pytest.mark.parametrize("below", ["", "app", "deep/app"])
+def test_a_directory_without_permission_is_a_failure(directory: Path, mode: int, below: str):
+    """A directory that this user may not write to, or not even enter, is a failure that names it."""
+    directory.mkdir(mode)
+    (finding,) = check_state(directory / below)
+    assert (finding.level, finding.found) == ("fail", f"{directory}: Permission denied")
+
+
+def test_slots_without_permission_are_left_out(directory: Path):
+    """A slot file that this user may not read hides no other finding."""
+    (directory / "slots").mkdir(parents=True)
+    (directory / "slots" / "0").touch(0o000)
+    assert by_subject(check_state(directory))["state_dir"].level == "ok"
 
 
 def test_who_uses_it_is_told(tmp_path: Path):
