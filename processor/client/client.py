@@ -18,14 +18,12 @@ from processor.client.publish.publish_calls import PublishCalls
 from processor.client.subscribe.kafka_opener import KafkaOpener
 from processor.config import Config, settings_of
 from processor.config.secrets import shown_address
-from processor.errors import ConfigurationError, SowstreamError, Stop
-from processor.installation.directory_comparison import contradictions
-from processor.installation.topic_directory import TopicDirectory, with_described_topics
+from processor.errors import ConfigurationError, SowstreamError
+from processor.installation.directory_comparison import warn_of_contradictions
+from processor.installation.topic_directory import with_described_topics
 from processor.kafka.admin.admin import Admin
-from processor.kafka.admin.connection import Cluster
 from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.own_process import OfOneProcess
-from processor.wire.topic_description import describe
 
 # Modules that only some calls need are imported by these: a reader starts sooner without them.
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
     from processor.queues.queue_opening import QueueOpener
     from processor.record import Value
 
-_DIRECTORY_TIMEOUT_S = 5.0
 _FLUSH_AFTER_ERROR_S = 5.0
 _DELIVER_S = 60.0
 _SEND_S = 60.0  # The longest wait for calls of other threads: one may be in a callback that waits for the closing one.
@@ -119,7 +116,7 @@ class Client(BlockingCalls, OfOneProcess):
             raise ConfigurationError("token: it is for a gateway; Kafka's credentials are in the settings")
         self.config = _settings(config, bootstrap, topic_prefix)
         self._admin = Admin(self.config.kafka, self.config.connect_timeout_s)
-        compare = None if self.config.is_from_directory else partial(_warn_of_contradictions, self.config, self._admin)
+        compare = None if self.config.is_from_directory else partial(warn_of_contradictions, self.config, self._admin)
         self._lookup = TopicLookup(self._admin, compare)
         directory = None if view_dir is None else Path(view_dir)
         self._reader = KafkaOpener(
@@ -342,23 +339,23 @@ class Client(BlockingCalls, OfOneProcess):
 
     def _sender(self) -> ClientSender:
         self.refuse_inherited()
-        sender = self._command_sender
-        if sender is None:
-            with self._lock:
-                if self._closers:
-                    self._refuse_closed()
-                sender = self._command_sender
-                if sender is None:
-                    if self._gateway is not None:
-                        from processor.client.gateway.sender import GatewaySender  # noqa: PLC0415 - An extra.
+        if (sender := self._command_sender) is not None:
+            return sender
+        with self._lock:
+            if self._closers:
+                self._refuse_closed()
+            if self._command_sender is None:
+                self._command_sender = self._new_sender()
+            return self._command_sender
 
-                        sender = GatewaySender(*self._gateway, self.name)
-                    else:
-                        from processor.client.publish.command_sender import CommandSender  # noqa: PLC0415
+    def _new_sender(self) -> ClientSender:
+        if self._gateway is not None:
+            from processor.client.gateway.sender import GatewaySender  # noqa: PLC0415 - An extra.
 
-                        sender = CommandSender(self.config, self._admin, self._lookup, name=self.name)
-                    self._command_sender = sender
-        return sender
+            return GatewaySender(*self._gateway, self.name)
+        from processor.client.publish.command_sender import CommandSender  # noqa: PLC0415
+
+        return CommandSender(self.config, self._admin, self._lookup, name=self.name)
 
 
 class _NamedCalls(PublishCalls):
@@ -389,36 +386,15 @@ def _settings(
     config: Config | Mapping[str, Any] | Path | str | None, bootstrap: str | None, topic_prefix: str | None
 ) -> Config:
     """The settings of a client, with the topics of the topic directory if they name none."""
-    is_read = not isinstance(config, Config)
-    if not isinstance(config, Config):
-        config = settings_of(config, bootstrap=bootstrap, topic_prefix=topic_prefix)
-    if topic_prefix not in (None, config.topic_prefix):
+    settings = (
+        config if isinstance(config, Config) else settings_of(config, bootstrap=bootstrap, topic_prefix=topic_prefix)
+    )
+    if topic_prefix not in (None, settings.topic_prefix):
         raise ConfigurationError(
-            f"topic_prefix is {topic_prefix!r}, and the settings say {config.topic_prefix!r}; give it once"
+            f"topic_prefix is {topic_prefix!r}, and the settings say {settings.topic_prefix!r}; give it once"
         )
-    if is_read:
-        return with_described_topics(config)
+    if settings is not config:
+        return with_described_topics(settings)
     if bootstrap is None:
-        return config
-    return config.model_copy(update={"kafka": config.kafka | {"bootstrap.servers": bootstrap}})
-
-
-def _warn_of_contradictions(config: Config, admin: Admin, cluster: Cluster) -> None:
-    """Log contradictions between the topic directory and the settings of a reader, which are used all the same.
-
-    A directory that cannot be read or compared is ignored: a reader with settings does not depend on it.
-    """
-    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
-    if directory.topic not in cluster.topics:
-        return
-    try:
-        entries = directory.read(_DIRECTORY_TIMEOUT_S)
-        if entries is None:
-            return
-        configured = describe(config)
-    except Stop as error:
-        log.debug("the settings are not compared with the topic directory: %s", error)
-        return
-    # A reader may have an application_id of its own: it is only the first part of its consumer groups' names.
-    for problem in contradictions(configured, entries, configured, ignored=("application_id",)):
-        log.warning("topic %s; the settings are used", problem)
+        return settings
+    return settings.model_copy(update={"kafka": settings.kafka | {"bootstrap.servers": bootstrap}})

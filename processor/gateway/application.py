@@ -25,7 +25,7 @@ from processor.gateway.endpoints import PLACE, Endpoints
 from processor.gateway.gateway import Gateway
 from processor.gateway.problems import on_error, problem
 from processor.gateway.publishes import PublishEndpoint
-from processor.gateway.uvicorn_protocols import Transport
+from processor.gateway.transport import Transport
 from processor.gateway.websocket import Receive, Scope, Send, WebSocketEndpoint
 
 WEB: Final = Path(__file__).parent / "web"

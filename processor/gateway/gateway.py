@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
@@ -19,8 +19,9 @@ from processor.filter import compile_filter
 from processor.gateway.access.allowances import Allowance, Allowances
 from processor.gateway.access.entitlements import NO_RIGHTS, Entitlements, Rights
 from processor.gateway.access.identity import ANONYMOUS, AccessDenied, Authenticator, Identity, KeyNotFetched
+from processor.gateway.access.watched_files import WatchedFiles
 from processor.gateway.commands.publishing import Publishing
-from processor.gateway.commands.turns import BoundedExecutor
+from processor.gateway.commands.turns import BoundedExecutor, paced
 from processor.gateway.feeds.bookmark_text import places_text
 from processor.gateway.feeds.kafka_feed import KafkaFeed
 from processor.gateway.sessions.frames import FrameEncoder
@@ -47,8 +48,6 @@ _VERIFYING_WAITING: Final = 1_000
 """Tokens that wait for one of these threads."""
 _COMPILING_WAITING: Final = 200
 """Requests that wait to be compiled, beyond those that take little: ten seconds of work at most."""
-_PACE_MAX_S: Final = 0.5
-"""Longest pause of the thread that compiles."""
 _INLINE_BYTES: Final = 32 * 1024
 """Longer texts are parsed on a thread: a megabyte of lists takes a second."""
 _UNIDENTIFIED_SHARE: Final = 10
@@ -93,7 +92,7 @@ class Gateway:
         tokens = None if auth is None else auth.tokens_file
         key = None if auth is None or auth.jwt is None else auth.jwt.public_key_file
         # Before they are read: what changes meanwhile is read again. On a thread: a file may be large.
-        self._files: list[_Files] = []
+        self._files: list[WatchedFiles] = []
         self.watch("tokens", tokens, load=lambda: asyncio.to_thread(self.authenticator.read_tokens))
         self.watch("public key", key, load=lambda: asyncio.to_thread(self.authenticator.read_key))
         self.watch("entitlements", self.settings.entitlements, load=lambda: asyncio.to_thread(self.entitlements.load))
@@ -187,7 +186,7 @@ class Gateway:
             paths: the files; None: there is none.
             load: reads them; where it fails, they stay as they were.
         """
-        self._files.append(_Files(name, [path for path in paths if path is not None], load))
+        self._files.append(WatchedFiles(name, [path for path in paths if path is not None], load))
 
     def count_resume(self, outcome: str) -> None:
         """Count a request to resume."""
@@ -239,7 +238,7 @@ class Gateway:
         if words <= INLINE_WORDS:
             return compile()
         async with nullcontext() if allowance is None else allowance.compiling:
-            return await self._compiling.run(_paced, compile)
+            return await self._compiling.run(paced, compile)
 
     async def parsed(self, data: bytes | str, parse: Callable[[], _Parsed]) -> _Parsed:
         """Parse what a client sent, on a thread if it is long.
@@ -247,7 +246,7 @@ class Gateway:
         Raises:
             BadRequest: `unavailable`: too many wait; or it is no JSON.
         """
-        return parse() if len(data) <= _INLINE_BYTES else await self._compiling.run(_paced, parse)
+        return parse() if len(data) <= _INLINE_BYTES else await self._compiling.run(paced, parse)
 
     async def apply_rights(self) -> None:
         """Apply changed rights to every session; one in which that fails ends, as it may have lost rights."""
@@ -375,60 +374,6 @@ class Gateway:
                 beat_s = now_s
                 for session in list(self.sessions):
                     session.beat()
-
-
-_Stamp: TypeAlias = tuple[int, int, int] | None
-"""When a file was written, nanoseconds since the epoch, its size in bytes, and its inode; None: there is none."""
-
-
-class _Files:
-    """Files that are read together, and read again when one of them has changed."""
-
-    def __init__(self, name: str, paths: list[Path], load: Callable[[], Awaitable[None]]) -> None:
-        self._name = name
-        self._paths = paths
-        self._load = load
-        self._stamps = [_stamp(path) for path in paths]
-        self._error: str | None = None
-
-    async def read_changed(self) -> bool:
-        """Read the files again if one has changed; return whether they count now.
-
-        Files that cannot be used are tried again, as they may have been read while they were written, and logged once.
-        """
-        stamps = [_stamp(path) for path in self._paths]
-        if stamps == self._stamps:
-            self._error = None
-            return False
-        try:
-            await self._load()
-        except Exception as error:  # noqa: BLE001 - Whatever it is, the other files go on.
-            # Of an error that nobody foresaw the type alone: its text may have a token.
-            text = str(error) if isinstance(error, ConfigurationError) else f"{self._name}: {type(error).__name__}"
-            if self._error != text:
-                self._error = text
-                log.error("a changed file cannot be used; the former one counts", error=text)
-            return False
-        self._stamps, self._error = stamps, None
-        log.info("a file of the gateway was read again", file=self._name)
-        return True
-
-
-def _stamp(path: Path) -> _Stamp:
-    try:
-        status = path.stat()
-    except (OSError, ValueError):  # ValueError: the path has a NUL.
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
-def _paced(call: Callable[[], _Parsed]) -> _Parsed:
-    """Make a call that computes, on a thread, and then let the event loop have as much time to itself."""
-    began_s = time.monotonic()
-    try:
-        return call()
-    finally:
-        time.sleep(min(_PACE_MAX_S, time.monotonic() - began_s))
 
 
 def served_topics(config: Config) -> tuple[str, ...]:

@@ -21,7 +21,8 @@ import uvicorn
 from processor.errors import ConfigurationError, SowstreamError, Stop
 from processor.gateway.application import REQUESTS_MAX, Application
 from processor.gateway.gateway import Gateway
-from processor.gateway.uvicorn_protocols import BURST_MAX, AbortableWebSocket, GuardedHttp, Handshake
+from processor.gateway.uvicorn_http import BURST_MAX, GuardedHttp, Handshake
+from processor.gateway.uvicorn_websocket import AbortableWebSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from processor.gateway.commands.turns import NumberOrder
 from processor.gateway.sessions.client_subscription import reason_of
 from processor.gateway.sessions.host import FrameSender
 from processor.gateway.sessions.session import Session
-from processor.gateway.uvicorn_protocols import Transport
+from processor.gateway.transport import Transport
 from processor.subscriptions.request.subscribe_options import FORMS
 from processor.wire.publisher_mark import is_reserved
 

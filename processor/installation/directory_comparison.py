@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from processor.kafka.admin.connection import Cluster
     from processor.wire.topic_description import Description
 
+log = logging.getLogger("sowstream.client")
 
+_READER_TIMEOUT_S: Final = 5.0
 _UNFOUND: Final = "updates would not find them"
 _UNREADABLE: Final = "they are written in the former way"
 _REFUSED: Final = {
@@ -263,6 +266,27 @@ def check_at_start(config: Config, admin: Admin, names: Iterable[str]) -> list[P
     if entries is None:
         return []
     return contradictions(describe(config, topics), entries, topics, records=DescribedRecords(config, admin, entries))
+
+
+def warn_of_contradictions(config: Config, admin: Admin, cluster: Cluster) -> None:
+    """Log contradictions between the directory and the settings of a reader, which are used all the same.
+
+    A directory that cannot be read or compared is ignored: a reader with settings does not depend on it.
+    """
+    directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
+    if directory.topic not in cluster.topics:
+        return
+    try:
+        entries = directory.read(_READER_TIMEOUT_S)
+        if entries is None:
+            return
+        configured = describe(config)
+    except Stop as error:
+        log.debug("the settings are not compared with the topic directory: %s", error)
+        return
+    # A reader may have an application_id of its own: it is only the first part of its consumer groups' names.
+    for problem in contradictions(configured, entries, configured, ignored=("application_id",)):
+        log.warning("topic %s; the settings are used", problem)
 
 
 def report(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:

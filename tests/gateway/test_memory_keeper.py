@@ -9,7 +9,8 @@ import pytest
 from websockets.sync.client import connect
 
 from processor.gateway.sessions.memory_keeper import CLOSED_MIN, MemoryKeeper
-from processor.gateway.uvicorn_protocols import AbortableWebSocket, GuardedHttp
+from processor.gateway.uvicorn_http import GuardedHttp
+from processor.gateway.uvicorn_websocket import AbortableWebSocket
 from processor.gateway.websocket import _Client
 from tests.gateway.memory import MemoryWorld
 from tests.waiting import PATIENCE_S, until

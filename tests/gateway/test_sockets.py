@@ -16,13 +16,13 @@ import structlog
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from processor.config.gateway import GatewayLimits
-from processor.gateway import uvicorn_protocols, websocket
+from processor.gateway import uvicorn_http, websocket
 from processor.gateway.access.allowances import Allowance, Allowances
 from processor.gateway.access.identity import Identity
 from processor.gateway.access.requests import BadRequest
 from processor.gateway.application import WEB
 from processor.gateway.commands.turns import BoundedExecutor
-from processor.gateway.uvicorn_protocols import SILENT_MAX
+from processor.gateway.uvicorn_http import SILENT_MAX
 from tests.gateway.memory import Guarded, MemoryWorld
 from tests.waiting import until
 
@@ -70,7 +70,7 @@ def test_other_frames_do_not_put_off_the_end_of_a_socket_without_an_identity(gua
 
 def test_a_burst_of_clients_is_served(memory_world, monkeypatch):
     """Far more clients that come at one moment than connections may be silent: each is answered, none is closed."""
-    monkeypatch.setattr(uvicorn_protocols, "_MOMENT_S", 60.0)  # A busy machine accepts them slowly.
+    monkeypatch.setattr(uvicorn_http, "_MOMENT_S", 60.0)  # A busy machine accepts them slowly.
     held, released = threading.Event(), threading.Event()
     memory_world.gateway._loop.call_soon_threadsafe(lambda: (held.set(), released.wait(60)))
     held.wait(60)
@@ -86,7 +86,7 @@ def test_a_burst_of_clients_is_served(memory_world, monkeypatch):
 
 def test_silent_connections_make_room_for_others(memory_world, monkeypatch):
     """More connections without a request than there may be: the oldest are closed, and health pages answer."""
-    monkeypatch.setattr(uvicorn_protocols, "_MOMENT_S", 0.0)
+    monkeypatch.setattr(uvicorn_http, "_MOMENT_S", 0.0)
     silent = [
         socket.create_connection(("127.0.0.1", memory_world.gateway.port), timeout=60) for _ in range(SILENT_MAX + 20)
     ]
@@ -148,7 +148,7 @@ def test_a_sender_of_too_large_a_head_reads_its_answer(memory_world):
 @pytest.mark.parametrize("first", ["body", "head", "events"])
 def test_what_is_thrown_away_is_bounded(memory_world, monkeypatch, first):
     """A client that goes on after its answer, or with a head behind a request that is not answered, is cut off."""
-    monkeypatch.setattr(uvicorn_protocols, "REST_BYTES_MAX", 3 * len(PIECE))
+    monkeypatch.setattr(uvicorn_http, "REST_BYTES_MAX", 3 * len(PIECE))
     head = {
         "body": POST + b"Content-Length: 800000000\r\n\r\n",
         "head": b"GET /livez HTTP/1.1\r\nX: " + PIECE,
@@ -169,7 +169,7 @@ def test_a_request_behind_another_one_has_all_the_time(memory_world):
     text = b""
     while b'"qty":7' not in text:
         text += connection.sock.recv(10_000)
-    until(lambda: memory_world.gateway.call(lambda: not uvicorn_protocols._silent), "no connection waits for a head")
+    until(lambda: memory_world.gateway.call(lambda: not uvicorn_http._silent), "no connection waits for a head")
     connection.close()
 
 

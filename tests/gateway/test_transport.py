@@ -13,15 +13,9 @@ import uvicorn
 from uvicorn.server import ServerState
 from websockets.exceptions import ConnectionClosed
 
-from processor.gateway import uvicorn_protocols
-from processor.gateway.uvicorn_protocols import (
-    HEAD_BYTES_MAX,
-    LOGON_BYTES_MAX,
-    PIPELINE_MAX,
-    SILENT_MAX,
-    AbortableWebSocket,
-    GuardedHttp,
-)
+from processor.gateway import uvicorn_http, uvicorn_websocket
+from processor.gateway.uvicorn_http import HEAD_BYTES_MAX, PIPELINE_MAX, SILENT_MAX, GuardedHttp
+from processor.gateway.uvicorn_websocket import LOGON_BYTES_MAX, AbortableWebSocket
 from tests.certificates import Authority
 from tests.gateway.memory import MemoryWorld
 from tests.waiting import PATIENCE_S, until
@@ -267,7 +261,7 @@ def test_a_wrong_frame_before_the_handshake_is_over_ends_the_connection():
 
 def test_a_failure_in_a_later_turn_ends_the_connection(monkeypatch):
     """A text that is no UTF-8, with a farewell behind it, ends a connection also after others had a turn."""
-    monkeypatch.setattr(uvicorn_protocols, "TURN_S", -1.0)
+    monkeypatch.setattr(uvicorn_websocket, "TURN_S", -1.0)
 
     async def main():
         asyncio.get_running_loop().set_exception_handler(lambda *_: None)
@@ -391,7 +385,7 @@ def encrypted(tmp_path):
 
 def test_connections_count_before_their_handshake(encrypted, monkeypatch):
     """More connections without a TLS handshake than may be silent: the oldest are closed, and health pages answer."""
-    monkeypatch.setattr(uvicorn_protocols, "_MOMENT_S", 0.0)
+    monkeypatch.setattr(uvicorn_http, "_MOMENT_S", 0.0)
     world, context = encrypted
     silent = [socket.create_connection(("127.0.0.1", world.gateway.port), PATIENCE_S) for _ in range(SILENT_MAX + 20)]
     connection = http.client.HTTPSConnection("localhost", world.gateway.port, timeout=PATIENCE_S, context=context)
@@ -405,8 +399,8 @@ def test_connections_count_before_their_handshake(encrypted, monkeypatch):
 
 def test_a_handshake_has_the_time_of_a_head(encrypted, monkeypatch):
     """A connection that does not begin its TLS handshake is closed after the time that the head of a request has."""
-    monkeypatch.setattr("processor.gateway.uvicorn_protocols.HEAD_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("processor.gateway.uvicorn_http.HEAD_TIMEOUT_S", 0.2)
     world, _ = encrypted
     with socket.create_connection(("127.0.0.1", world.gateway.port), PATIENCE_S) as silent:
         assert end_of(silent) == b""
-    until(lambda: world.gateway.call(lambda: not uvicorn_protocols._silent), "no connection waits")
+    until(lambda: world.gateway.call(lambda: not uvicorn_http._silent), "no connection waits")

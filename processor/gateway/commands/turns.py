@@ -20,6 +20,9 @@ from processor.gateway.access.requests import BadRequest
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
+_PACE_MAX_S: Final = 0.5
+"""Longest pause of a thread that computes."""
+
 
 class BoundedExecutor:
     """A few threads for calls of one kind. Event loop only."""
@@ -69,6 +72,15 @@ class BoundedExecutor:
         self._calls -= 1
         if not future.cancelled():
             future.exception()  # Looked at: the caller may be gone.
+
+
+def paced(call: Callable[[], _Result]) -> _Result:
+    """Make a call that computes, on a thread, and then let the event loop have as much time to itself."""
+    began_s = time.monotonic()
+    try:
+        return call()
+    finally:
+        time.sleep(min(_PACE_MAX_S, time.monotonic() - began_s))
 
 
 Place: TypeAlias = tuple[str, str, str]

@@ -130,7 +130,7 @@ async def without_sockets(clients: int, updates: int, rounds: int) -> float:
     from processor.config import Config
     from processor.config.gateway import GatewayConfig
     from processor.gateway.gateway import Gateway
-    from processor.gateway.uvicorn_protocols import Transport
+    from processor.gateway.transport import Transport
     from processor.gateway.websocket import _Client
     from tests.gateway.memory import PARTITIONS, MemoryFeed
 
