@@ -1,7 +1,4 @@
-"""The command `sowstream`: its commands, and the one place that turns errors into exit codes.
-
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
-"""
+"""The command `sowstream`: its commands, of which the named one alone is built."""
 
 from __future__ import annotations
 
@@ -12,12 +9,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
-from processor.cli.output import OutputClosed, inform, with_flowing_help, write_any_character
-from processor.errors import ConfigurationError, SowstreamError
+from processor.cli.output import Verbose, Version, exit_code, inform, with_flowing_help, write_any_character
 
 _GROUPS: Final = ("topics", "dlq", "queue", "offsets", "transactions", "state", "broker")
 _PANELS: Final = {
@@ -39,20 +35,7 @@ _PANELS: Final = {
 _COMMANDS: Final = {name: (module, panel) for panel, modules in _PANELS.items() for name, module in modules.items()}
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version  # noqa: PLC0415
-
-        typer.echo(version("sowstream"))
-        raise typer.Exit
-
-
-def _every(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")] = False,
-    version: Annotated[  # noqa: ARG001 - acted upon by its callback
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def _every(verbose: Verbose = False, version: Version = False) -> None:  # noqa: ARG001 - acted upon by its callback
     from processor.runtime.worker.logging_setup import set_up_logging  # noqa: PLC0415
 
     if not gc.isenabled():  # `main` turned it off; who calls `run` in a process of its own keeps its collector.
@@ -94,26 +77,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        command_line(words)(arguments, prog_name="sowstream")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except OutputClosed:
-        # Nothing may be written when the interpreter flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except ConfigurationError as error:
-        inform(f"sowstream: {error}")
-        return 2
-    except SowstreamError as error:
-        inform(f"sowstream: {error}")
-        return 1
+        return exit_code("sowstream", lambda: command_line(words)(arguments, prog_name="sowstream"))
     except UnicodeEncodeError as error:
         # Python makes half a surrogate pair of each byte of an argument that is not UTF-8.
         if (word := next((one for one in words if error.object[error.start : error.end] in one), None)) is None:
             raise
         inform(f"sowstream: the argument {word!r} is not UTF-8 text")
         return 2
-    return 0
 
 
 def main() -> None:

@@ -1,9 +1,13 @@
-"""Writes a command's output: data to stdout, one flushed line each, and everything for people to stderr."""
+"""Writes a command's output: data to stdout, one flushed line each, and everything for people to stderr.
+
+Its errors become lines on stderr and exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
+"""
 
 from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +18,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 import typer
 from typer.core import TyperOption
 
-from processor.errors import without_controls
+from processor.errors import ConfigurationError, SowstreamError, without_controls
 
 MessageT = TypeVar("MessageT")
 _NUMBER = re.compile(r"-|[\d.,]*")
@@ -54,6 +58,40 @@ def with_flowing_help(app: typer.Typer) -> typer.Typer:
 
 class OutputClosed(Exception):
     """The reader of our output has closed it, as `head` does: a quiet end."""
+
+
+def exit_code(name: str, call: Callable[[], object]) -> int:
+    """Run a command line, and print an error that it raises; returns the exit code.
+
+    Args:
+        name: the name of the command line.
+        call: runs it.
+    """
+    try:
+        call()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except OutputClosed:
+        # Nothing may be written when the interpreter flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SowstreamError as error:
+        inform(f"{name}: {error}")
+        return 2 if isinstance(error, ConfigurationError) else 1
+    return 0
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(version("sowstream"))
+        raise typer.Exit
+
+
+Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")]
+Version: TypeAlias = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+]
 
 
 def write_any_character() -> None:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 FAULTS_MAX: Final = 20
 """Most faults of one state that are reported."""
 
-_STALL_TIMEOUT_S: Final = 60.0
 _COUNT_INTERVAL: Final = 10_000
 
 
@@ -149,7 +148,7 @@ class Verification:
         reader = LogReader(self._config.kafka, group=f"{self._config.group_prefix}.client.state")
         try:
             begins = oldest_offsets(reader, topic, [partition])
-            for _, batch in read_range(reader, topic, begins, {partition: end}, stall_timeout_s=_STALL_TIMEOUT_S):
+            for _, batch in read_range(reader, topic, begins, {partition: end}):
                 self._on_read(len(batch))
                 for record in records(batch):
                     key = record.key or b""

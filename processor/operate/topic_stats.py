@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from processor.errors import ConfigurationError
 from processor.kafka.admin.admin import Admin
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from processor.config import Config
-
-_STALL_TIMEOUT_S: Final = 60.0
 
 
 class PartitionStats(NamedTuple):
@@ -58,7 +56,7 @@ def topic_stats(config: Config, name: str, *, on_read: Callable[[int], None] = l
         ends = admin.end_offsets(sow, range(partitions))
         sizes: dict[int, dict[bytes, int]] = {partition: {} for partition in range(partitions)}
         updated_ms: dict[int, int] = {}
-        for partition, batch in read_range(reader, sow, begins, ends, stall_timeout_s=_STALL_TIMEOUT_S):
+        for partition, batch in read_range(reader, sow, begins, ends):
             on_read(len(batch))
             of_partition = sizes[partition]
             for message in batch:

@@ -15,7 +15,7 @@ from processor.topics import Problem
 from processor.wire.record_headers import version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from processor.config import Config
     from processor.kafka.admin.admin import Admin
@@ -70,7 +70,6 @@ KEYS_MAX: Final = 100_000
 """Most misplaced keys that are kept at a time: about 300 bytes each, besides key and value."""
 VALUES_BYTES_MAX: Final = 64 * 1024 * 1024
 """Most bytes of keys and records that are kept at a time."""
-STALL_TIMEOUT_S: Final = 60.0
 
 
 class Misplaced(NamedTuple):
@@ -132,9 +131,7 @@ class SowLog:
         looked = sum(self._ends[partition] - begins[partition] for partition in self.partitions)
         copies: dict[tuple[bytes, int], int] = {}
         size_bytes, is_cut, has = 0, False, homes.has
-        for partition, batch in read_range(
-            self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S
-        ):
+        for partition, batch in read_range(self._reader, self.topic, begins, self._ends):
             on_read(len(batch))
             for message in batch:
                 key = message.key()
@@ -157,10 +154,9 @@ class SowLog:
         Raises:
             Stop: the topic cannot be read.
         """
-        begins = oldest_offsets(self._reader, self.topic, self.partitions)
-        self._ends = self._admin.end_offsets(self.topic, self.partitions)
+        self._ends = oldest_offsets(self._reader, self.topic, self.partitions)
         copies: dict[tuple[bytes, int], Copy] = {}
-        self._read(begins, copies, own_keys, homes)
+        self.update(copies, own_keys, homes)
         return copies
 
     def places_of(self, own_keys: Collection[bytes], homes: Homes) -> set[tuple[bytes, int]]:
@@ -169,19 +165,13 @@ class SowLog:
         Raises:
             Stop: the topic cannot be read.
         """
-        begins = oldest_offsets(self._reader, self.topic, self.partitions)
         places: set[tuple[bytes, int]] = set()
-        for partition, batch in read_range(
-            self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S
-        ):
-            for message in batch:
-                key = message.key()
-                if key is None or homes.own_key(key) not in own_keys:
-                    continue
-                if message.value() is None:
-                    places.discard((key, partition))
-                else:
-                    places.add((key, partition))
+        begins = oldest_offsets(self._reader, self.topic, self.partitions)
+        for key, partition, message in self._records_of(own_keys, homes, begins):
+            if message.value() is None:
+                places.discard((key, partition))
+            else:
+                places.add((key, partition))
         return places
 
     def update(self, copies: dict[tuple[bytes, int], Copy], own_keys: Collection[bytes], homes: Homes) -> None:
@@ -191,26 +181,22 @@ class SowLog:
             Stop: the topic cannot be read.
         """
         begins, self._ends = self._ends, self._admin.end_offsets(self.topic, self.partitions)
-        self._read(begins, copies, own_keys, homes)
+        for key, partition, message in self._records_of(own_keys, homes, begins):
+            if message.value() is None:
+                copies.pop((key, partition), None)
+            else:
+                copies[key, partition] = _copy(key, partition, message)
 
-    def _read(
-        self,
-        begins: Mapping[int, int],
-        copies: dict[tuple[bytes, int], Copy],
-        own_keys: Collection[bytes],
-        homes: Homes,
-    ) -> None:
-        batches = read_range(self._reader, self.topic, begins, self._ends, stall_timeout_s=STALL_TIMEOUT_S)
+    def _records_of(
+        self, own_keys: Collection[bytes], homes: Homes, begins: Mapping[int, int]
+    ) -> Iterator[tuple[bytes, int, Message]]:
+        """The records of some keys, deletes included, from offsets on to the ends: key, partition and message."""
         own_key = homes.own_key
-        for partition, batch in batches:
+        for partition, batch in read_range(self._reader, self.topic, begins, self._ends):
             for message in batch:
                 key = message.key()
-                if key is None or own_key(key) not in own_keys:
-                    continue
-                if message.value() is None:
-                    copies.pop((key, partition), None)
-                else:
-                    copies[key, partition] = _copy(key, partition, message)
+                if key is not None and own_key(key) in own_keys:
+                    yield key, partition, message
 
 
 def _copy(key: bytes, partition: int, message: Message) -> Copy:

@@ -6,15 +6,13 @@ done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import typer
 
-from processor.cli.output import OutputClosed, inform, with_flowing_help, write_any_character
-from processor.errors import ConfigurationError, SowstreamError
+from processor.cli.output import Verbose, Version, exit_code, with_flowing_help, write_any_character
 from spark_integration.cli.check import check
 from spark_integration.cli.init import init
 from spark_integration.cli.merge_commands import backfill, handback, merge, reconcile, takeover
@@ -34,21 +32,8 @@ app = typer.Typer(
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version  # noqa: PLC0415
-
-        typer.echo(version("sowstream"))
-        raise typer.Exit
-
-
 @app.callback()
-def _every(
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more, to stderr.")] = False,
-    version: Annotated[  # noqa: ARG001 - acted upon by its callback
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
+def _every(verbose: Verbose = False, version: Version = False) -> None:  # noqa: ARG001 - acted upon by its callback
     from processor.runtime.worker.logging_setup import set_up_logging  # noqa: PLC0415
 
     set_up_logging(verbose=verbose)
@@ -61,21 +46,7 @@ with_flowing_help(app)
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
-    try:
-        app(arguments, prog_name="sowstream-spark")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except OutputClosed:
-        # Nothing may be written when the interpreter flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except ConfigurationError as error:
-        inform(f"sowstream-spark: {error}")
-        return 2
-    except SowstreamError as error:
-        inform(f"sowstream-spark: {error}")
-        return 1
-    return 0
+    return exit_code("sowstream-spark", lambda: app(arguments, prog_name="sowstream-spark"))
 
 
 def main() -> None:

@@ -32,7 +32,6 @@ class MemoryFeed:
     def __init__(self, name, *, key=("/id",), history_bytes=HISTORY_BYTES, indexes=(), orders=()):
         self.topic = Topic(name, JsonCodec(CodecOptions(max_depth=DEPTH_MAX)), KeyFields(key))
         self.topic_id = "AAAA"
-        self.generation = 0
         self.updates = self.lag_records = self.last_update_ms = 0
         self.history_bytes, self.indexes, self.orders = history_bytes, indexes, orders
         self.on_begin = lambda feed: None
@@ -63,7 +62,6 @@ class MemoryFeed:
             view.put(partition, [record for record in self.records.values() if self.partition(record.key) == partition])
             self.engine.open(partition, offset)
         self.engine.index()
-        self.generation += 1
         self._ready.set()
 
     def start(self):

@@ -46,8 +46,8 @@ class ReaderView(RecordView, Protocol):
         """Release the resources of the view."""
 
 
-class NothingKept(NoRecords):
-    """A view without records, for feeds that deliver each update by itself."""
+class NotKept:
+    """The part of a view that is kept between runs, for one that is not."""
 
     @property
     def positions(self) -> Mapping[int, int]:
@@ -55,16 +55,21 @@ class NothingKept(NoRecords):
         return {}
 
     def settle(self) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
     def reached(self, partition: int, position: int, as_of_s: float) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
     def wipe(self) -> None:
-        """Nothing is kept."""
+        """Forget everything, and close the view: it is not used again."""
+        self.close()
 
     def close(self) -> None:
-        """Nothing is released."""
+        """Release the resources of the view: here it has none."""
+
+
+class NothingKept(NotKept, NoRecords):
+    """A view without records, for feeds that deliver each update by itself."""
 
 
 MEMORY_BYTES: Final = 512 * 1024 * 1024
@@ -79,7 +84,7 @@ _FULL: Final = 0.75
 """Share of the limit at which a counted view moves to disk; near the limit it would be counted at every batch."""
 
 
-class GrowingView:
+class GrowingView(NotKept):
     """A view with the contract of `processor.subscriptions.RecordView`; closing it deletes its records."""
 
     def __init__(self, partitions: int, *, memory_bytes: int = MEMORY_BYTES) -> None:
@@ -100,11 +105,6 @@ class GrowingView:
     def is_on_disk(self) -> bool:
         """True if it has moved to disk."""
         return self._stored is not None
-
-    @property
-    def positions(self) -> Mapping[int, int]:
-        """Always empty: the view is not kept."""
-        return {}
 
     def get_many(self, keys: Sequence[bytes], partition: int | None = None) -> Mapping[bytes, Record | None]:
         """The records of these keys, None where there is none."""
@@ -135,16 +135,6 @@ class GrowingView:
         if self._stored is not None:
             return self._stored.scan()
         return chain.from_iterable([view.scan() for view in self._in_memory.values()])
-
-    def settle(self) -> None:
-        """Do nothing: the view is not kept for the next run."""
-
-    def reached(self, partition: int, position: int, as_of_s: float) -> None:
-        """Do nothing: the view is not kept for the next run."""
-
-    def wipe(self) -> None:
-        """Delete all records and close the view: it is not used again."""
-        self.close()
 
     def close(self) -> None:
         """Delete all records, on disk too."""

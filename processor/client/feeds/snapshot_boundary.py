@@ -15,7 +15,14 @@ from processor.errors import BrokerUnavailable, ConfigurationError, PositionLost
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.questions import Question
-from processor.kafka.clients.log_reader import BOUNDED_FETCH_WAIT_MS, LogReader, Position, ReadResult, StallTimer
+from processor.kafka.clients.log_reader import (
+    BOUNDED_FETCH_WAIT_MS,
+    STALL_TIMEOUT_S,
+    LogReader,
+    Position,
+    ReadResult,
+    StallTimer,
+)
 from processor.kafka.message import Message, by_partition, records
 from processor.record import Headers, Record
 from processor.topics.family import DAY_MS
@@ -79,7 +86,6 @@ _READ_MAX: Final = 10_000
 _WAIT_S: Final = 0.1  # Longest wait in one call, so that Ctrl-C is noticed.
 _ASK_TIMEOUT_S: Final = 15.0
 _LOOK_TIMEOUT_S: Final = 2.0
-_STALL_TIMEOUT_S: Final = 60.0
 _TAIL_RECORDS: Final = 16
 _value_of: Final = itemgetter(1)  # By number: twice as fast.
 
@@ -170,7 +176,7 @@ class SnapshotBoundary:
         self._reader.add(
             Position(self.topic, partition, max(begins.get(partition, 0), self.oldest(partition))) for partition in todo
         )
-        stall = StallTimer(_STALL_TIMEOUT_S)
+        stall = StallTimer(STALL_TIMEOUT_S)
         while todo:
             began_s = time.monotonic()
             read = self._read(_WAIT_S)
@@ -308,7 +314,7 @@ class SnapshotBoundary:
     def _stalled(self, todo: Mapping[int, int]) -> str:
         partitions = ", ".join(str(partition) for partition in sorted(todo))
         return (
-            f"reading {self.topic}: nothing came from partition {partitions} for {_STALL_TIMEOUT_S:g} s, though there "
+            f"reading {self.topic}: nothing came from partition {partitions} for {STALL_TIMEOUT_S:g} s, though there "
             "is more. A transaction that is open holds readers back. Try again in a minute: Kafka ends what a dead "
             "worker left open. What is open for longer, `sowstream transactions list` finds; never abort it unseen"
         )

@@ -94,8 +94,6 @@ class KafkaFeed:
         """The id of the topic in Kafka."""
         self.engine: Engine | None = None
         """The engine, while the feed is ready; only for the event loop."""
-        self.generation = 0
-        """Counts the engines: with a new one every subscription begins again."""
         self.on_begin: Callable[[KafkaFeed], None] = _ignore
         """Called on the event loop when there is a new engine, and when the topic has moved."""
         self.updates = 0
@@ -325,7 +323,6 @@ class KafkaFeed:
     def _begin(self, engine: Engine, view: StoredView, topic_id: str) -> None:
         self.engine, self._view, self.topic_id, self.moved = engine, view, topic_id, None
         self._written_s = time.monotonic()
-        self.generation += 1
         self._ready.set()
         self.on_begin(self)
 

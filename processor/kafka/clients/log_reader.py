@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 _LOOK_TIMEOUT_S: Final = 1.0
+STALL_TIMEOUT_S: Final = 60.0
+"""Longest time without a record or the end of a partition, where more is known to be there."""
 
 BOUNDED_FETCH_WAIT_MS: Final = 5
 """For a reader that ends at a boundary: a topic ends in a transaction's marker, and the end is reported only after the
@@ -305,7 +307,12 @@ class StallTimer:
 
 
 def read_range(
-    reader: LogReader, topic: str, begins: Mapping[int, int], ends: Mapping[int, int], *, stall_timeout_s: float
+    reader: LogReader,
+    topic: str,
+    begins: Mapping[int, int],
+    ends: Mapping[int, int],
+    *,
+    stall_timeout_s: float = STALL_TIMEOUT_S,
 ) -> Iterator[tuple[int, list[Message]]]:
     """The committed records of a range, in batches of one partition each, in order per partition.
 

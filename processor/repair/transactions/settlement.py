@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from processor.installation.acls import GROUP_OFFSETS
 from processor.installation.configured_pipelines import pipeline_of
-from processor.kafka.clients.log_reader import LogReader, oldest_offsets, read_range
+from processor.kafka.clients.log_reader import STALL_TIMEOUT_S, LogReader, oldest_offsets, read_range
 from processor.repair.transactions.open_transactions import base_of, examine, reader_group, standing, version_of
 from processor.repair.transactions.transaction_log import open_ranges, read_uncommitted
 
@@ -94,7 +94,6 @@ class Idleness:
 
 
 _BEFORE_MS: Final = 60_000  # Deltas of the same transaction are at most this much older than its first SOW record.
-_STALL_TIMEOUT_S: Final = 60.0
 
 
 class KeyInQuestion(NamedTuple):
@@ -173,7 +172,7 @@ class Aftermath:
         last: dict[tuple[int, bytes], int] = {}
         try:
             begins = self._begins(reader, topic, ends)
-            for partition, batch in read_range(reader, topic, begins, ends, stall_timeout_s=_STALL_TIMEOUT_S):
+            for partition, batch in read_range(reader, topic, begins, ends):
                 for message in batch:
                     place = partition, message.key() or b""
                     if place not in self._written:
@@ -189,7 +188,7 @@ class Aftermath:
         """The offsets at which reading starts: some time before the first open record."""
         oldest = oldest_offsets(reader, topic, partitions)
         since_ms = min(open_range.since_ms for open_range in self._ranges) - _BEFORE_MS
-        since = reader.at_time(topic, oldest, max(0, since_ms), _STALL_TIMEOUT_S)
+        since = reader.at_time(topic, oldest, max(0, since_ms), STALL_TIMEOUT_S)
         return {partition: max(first, since[partition] or first) for partition, first in oldest.items()}
 
 

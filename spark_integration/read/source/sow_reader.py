@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_STALL_TIMEOUT_S: Final = 60.0
 """Longest time without a record of Kafka."""
 _RECORD_BYTES: Final = 300
 """Memory for the Python objects of a record, besides its bytes."""
@@ -141,7 +140,7 @@ class SowSourceReader(DataSourceReader):
         log = LogReader(self._options.kafka, group=self._group, fetch_wait_ms=BOUNDED_FETCH_WAIT_MS)
         begins, ends = {wanted.partition: wanted.begin}, {wanted.partition: wanted.end}
         try:
-            for _, messages in read_range(log, self._topic, begins, ends, stall_timeout_s=_STALL_TIMEOUT_S):
+            for _, messages in read_range(log, self._topic, begins, ends):
                 yield from messages
         except PositionLost as error:
             raise Stop(f"{error}; the topic was shortened while it was read: read it again") from None
