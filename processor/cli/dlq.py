@@ -6,18 +6,17 @@ import base64
 import json
 import sys
 from collections import Counter
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias
 
 import typer
 
-from processor.cli.output import data, inform, table
+from processor.cli.output import data, inform, records_read, table
 from processor.cli.shared_options import Bootstrap, ConfigFile, settings
 from processor.errors import counted, without_controls
 from processor.wire.subscriber_headers import iso
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from processor.operate.waiting_letters import LetterSelection, Survey, WaitingLetters
     from processor.record import Headers
@@ -95,7 +94,7 @@ def replay(
     selection, tree = LetterSelection(_known(reason), place), settings(config, bootstrap)
     if dry_run:
         source = replayable(tree, topic)
-        with WaitingLetters(tree, topic) as waiting, _progress("looking", None) as seen:
+        with WaitingLetters(tree, topic) as waiting, records_read("looking") as seen:
             counts = survey(waiting.letters(), selection, seen)
         _refuse_forgotten(topic, waiting, leave_older=leave_older)
         _refuse_nothing(topic, selection, counts)
@@ -104,11 +103,11 @@ def replay(
     running = None
     try:
         with DeadLetterReplay(tree, topic) as running:
-            with _progress("looking", None) as seen:
+            with records_read("looking") as seen:
                 counts = survey(running.waiting.letters(), selection, seen)
             _refuse_forgotten(topic, running.waiting, leave_older=leave_older)
             _refuse_nothing(topic, selection, counts)
-            with _progress("sending", counts.selected + counts.others) as done:
+            with records_read("sending", counts.selected + counts.others) as done:
                 running.send(counts, selection, done)
     except KeyboardInterrupt:
         sent = 0 if running is None else running.sent
@@ -217,21 +216,6 @@ def _refuse_nothing(topic: str, selection: LetterSelection, counts: Survey) -> N
             f"no such dead letter of {topic} waits at partition {partition} offset {offset}; "
             f"`sowstream dlq list {topic}` shows those that do. Each replay puts those it passes by at a new offset"
         )
-
-
-@contextmanager
-def _progress(doing: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar if the number is known, a spinner if not; nothing outside a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(doing, total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 VALUE_BYTES_MAX: Final = 2_000

@@ -173,21 +173,30 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, names: Seque
 
 
 @contextmanager
-def records_read(doing: str) -> Iterator[Callable[[int], None]]:
-    """Show the number of records read so far.
+def records_read(doing: str, total: int | None = None) -> Iterator[Callable[[int], None]]:
+    """Show the number of records read so far, outside of a terminal nothing.
 
     Args:
         doing: the text next to the number.
+        total: how many there are, which is shown as a bar; None: that is not known.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console  # noqa: PLC0415
-    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        SpinnerColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
+    words, number = TextColumn("{task.description}"), MofNCompleteColumn()
+    columns = (SpinnerColumn(), words, number) if total is None else (words, BarColumn(), number, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(doing, total=None)
+        task = bar.add_task(doing, total=total)
         yield lambda count: bar.advance(task, count)
 
 

@@ -98,10 +98,13 @@ def apply_settings(
         BrokerUnavailable: Kafka does not answer.
     """
     from processor.installation.directory_comparison import DescribedRecords, revise  # noqa: PLC0415
+    from processor.installation.topic_check import problems_of  # noqa: PLC0415
     from processor.installation.topic_directory import TopicDirectory  # noqa: PLC0415
+    from processor.kafka.admin.admin import Admin  # noqa: PLC0415
+    from processor.queues.share_groups import set_share_groups, share_group_problems  # noqa: PLC0415
     from processor.wire.topic_description import describe  # noqa: PLC0415
 
-    admin, specs = _admin_and_specs(config)
+    specs, admin = _specs(config), Admin(config.kafka, config.connect_timeout_s)
     directory = TopicDirectory(config.kafka, admin, prefix=config.topic_prefix)
     entries = directory.read()
     records = None if entries is None else DescribedRecords(config, admin, entries)
@@ -112,17 +115,16 @@ def apply_settings(
         show_created(name)
     tell(f"{len(created)} of {len(all_specs)} topics created.")
     cluster = admin.cluster()
-    problems = _problems(admin, specs, cluster)
+    problems = problems_of(admin, specs, cluster)
     refused = {problem.topic for problem in problems if problem.severity == "refuse"}
     kept |= {spec.family: "its Kafka topics are not as the settings say" for spec in specs if spec.name in refused}
-    for group, names in _set_share_groups(config).items():
+    for group, names in set_share_groups(config).items():
         tell(f"Share group {group}: {', '.join(names)} set.")
     revision = revise(config, describe(config), entries, kept=kept, prune=prune)
     directory.write(revision.writes)
     for line in revision.lines:
         tell(line)
-    problems += _share_group_problems(config)
-    return [*problems, *_directory_problems(config, admin, cluster), *_control_problems(config, admin, cluster)]
+    return [*problems, *share_group_problems(config), *_shared_problems(config, admin, cluster)]
 
 
 @app.command()
@@ -140,11 +142,14 @@ def check(
     The topic directory is compared with the settings. The keys of SOW topics are checked: each belongs to the one
     partition that Java's hash selects.
     """
+    from processor.installation.topic_check import problems_of  # noqa: PLC0415
+    from processor.kafka.admin.admin import Admin  # noqa: PLC0415
+    from processor.queues.share_groups import share_group_problems  # noqa: PLC0415
+
     tree = settings(config, bootstrap)
-    admin, specs = _admin_and_specs(tree)
+    specs, admin = _specs(tree), Admin(tree.kafka, tree.connect_timeout_s)
     cluster = admin.cluster()
-    wrong = [*_problems(admin, specs, cluster), *_directory_problems(tree, admin, cluster)]
-    wrong += [*_control_problems(tree, admin, cluster), *_share_group_problems(tree)]
+    wrong = [*problems_of(admin, specs, cluster), *_shared_problems(tree, admin, cluster), *share_group_problems(tree)]
     wrong += _key_problems(tree, admin, reads_all=keys)
     _report(wrong, as_json=as_json)
     if not wrong:
@@ -202,35 +207,12 @@ def _specs(config: Config) -> list[TopicSpec]:
     return topic_specs
 
 
-def _admin_and_specs(config: Config) -> tuple[Admin, list[TopicSpec]]:
-    from processor.kafka.admin.admin import Admin  # noqa: PLC0415
-
-    topic_specs = _specs(config)
-    return Admin(config.kafka, config.connect_timeout_s), topic_specs
-
-
-def _problems(admin: Admin, specs: list[TopicSpec], cluster: Cluster) -> list[Problem]:
-    from processor.installation.topic_check import problems_of  # noqa: PLC0415
-
-    return problems_of(admin, specs, cluster)
-
-
-def _set_share_groups(config: Config) -> dict[str, list[str]]:
-    from processor.queues.share_groups import set_share_groups  # noqa: PLC0415
-
-    return set_share_groups(config)
-
-
-def _share_group_problems(config: Config) -> list[Problem]:
-    from processor.queues.share_groups import share_group_problems  # noqa: PLC0415
-
-    return share_group_problems(config)
-
-
-def _directory_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
+def _shared_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
+    """The problems of the topics that all families of an installation share."""
     from processor.installation.directory_comparison import report  # noqa: PLC0415
+    from processor.installation.topic_check import control_report  # noqa: PLC0415
 
-    return report(config, admin, cluster)
+    return [*report(config, admin, cluster), *control_report(config, admin, cluster)]
 
 
 def _key_problems(config: Config, admin: Admin, *, reads_all: bool) -> list[Problem]:
@@ -266,12 +248,6 @@ def _own_specs(config: Config) -> list[TopicSpec]:
     from processor.topics.family import control_spec, directory_spec  # noqa: PLC0415
 
     return [directory_spec(config.topic_prefix), control_spec(config.topic_prefix)]
-
-
-def _control_problems(config: Config, admin: Admin, cluster: Cluster) -> list[Problem]:
-    from processor.installation.topic_check import control_report  # noqa: PLC0415
-
-    return control_report(config, admin, cluster)
 
 
 def reshard(

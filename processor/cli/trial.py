@@ -61,7 +61,7 @@ def start(
     """Start a broker, wait until it is ready, and print its address. A running one is left as it is."""
     directory = data or background_data_dir()
     running, is_new = _background().start(directory, port, heap)
-    _inform(f"{'Started' if is_new else 'Runs already'}: process {running.pid}, data and logs in {directory}")
+    inform(f"{'Started' if is_new else 'Runs already'}: process {running.pid}, data and logs in {directory}")
     typer.echo(running.bootstrap)
 
 
@@ -71,9 +71,9 @@ def status(data: Data = None) -> None:
     directory = data or background_data_dir()
     running = _background().find(directory)
     if running is None:
-        _inform(f"No broker runs on {directory}.")
+        inform(f"No broker runs on {directory}.")
         raise typer.Exit(1)
-    _inform(f"Runs: process {running.pid}, data and logs in {directory}")
+    inform(f"Runs: process {running.pid}, data and logs in {directory}")
     typer.echo(running.bootstrap)
 
 
@@ -82,7 +82,7 @@ def stop(data: Data = None) -> None:
     """Stop the broker. Its records are kept for the next start."""
     directory = data or background_data_dir()
     running = _background().stop(directory)
-    _inform(f"Stopped: process {running.pid}." if running else f"No broker runs on {directory}.")
+    inform(f"Stopped: process {running.pid}." if running else f"No broker runs on {directory}.")
 
 
 def _background() -> ModuleType:
@@ -92,11 +92,6 @@ def _background() -> ModuleType:
     except ImportError as error:
         raise Stop(f"the embedded broker needs {error.name}: pip install 'sowstream[embedded]'") from None
     return background
-
-
-def _inform(line: str) -> None:
-    """Print a line for people; standard output is for data."""
-    sys.stderr.write(f"{line}\n")
 
 
 def up(

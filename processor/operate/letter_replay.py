@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, Self
 
 from processor.config import Config
@@ -27,6 +27,7 @@ from processor.kafka.clients.transactional_producer import TransactionalProducer
 from processor.kafka.message import records
 from processor.operate.waiting_letters import LetterSelection, Survey, WaitingLetters
 from processor.record import Record
+from processor.repair.heal import fitting
 from processor.wire.dead_letter import DeadLetter, input_record
 
 _PATIENCE_S: Final = 30.0
@@ -105,8 +106,7 @@ class FullRecords:
         return None
 
 
-_LETTERS_MAX: Final = 10_000  # Limit of one transaction, besides the bytes of the values.
-_BYTES_MAX: Final = 16 * 1024 * 1024
+_LETTERS_MAX: Final = 10_000  # In one transaction.
 _RECORD_BYTES_MAX: Final = 256 * 1024 * 1024
 """Size limit of a record that is fetched from its input."""
 
@@ -193,7 +193,7 @@ class DeadLetterReplay:
             # One partition after the other: in a transaction for each read, an interruption would leave letters that
             # were appended again behind later ones of their keys.
             letters = (letter for _, batch in self.waiting.letters({partition: until}) for letter in batch)
-            for stretch in _stretches(letters):
+            for stretch in fitting(letters, _LETTERS_MAX, _size):
                 with self._explained():
                     self._move_fitting(partition, stretch, selection)
                 on_done(len(stretch))
@@ -288,16 +288,6 @@ class DeadLetterReplay:
         )
 
 
-def _stretches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    """Split the dead letters of one partition into stretches of one transaction each."""
-    stretch: list[DeadLetter] = []
-    size_bytes = 0
-    for letter in letters:
-        bytes_more = letter.whole_bytes or len(letter.record.value or b"")
-        if stretch and (len(stretch) == _LETTERS_MAX or size_bytes + bytes_more > _BYTES_MAX):
-            yield stretch
-            stretch, size_bytes = [], 0
-        stretch.append(letter)
-        size_bytes += bytes_more
-    if stretch:
-        yield stretch
+def _size(letter: DeadLetter) -> int:
+    """The bytes of its message, which may be fetched in full."""
+    return letter.whole_bytes or len(letter.record.value or b"")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from processor.codec import codec_of
 from processor.errors import ConfigurationError, Stop
@@ -32,12 +32,14 @@ from processor.wire.publisher_headers import expect_version_header, healed_key_h
 from processor.wire.record_headers import command_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
     from typing import Self
 
     from processor.config import Config
     from processor.record import Header, Headers
     from processor.repair.misplaced_keys import Copy
+
+_Item = TypeVar("_Item")
 
 
 class HealCommand(NamedTuple):
@@ -143,8 +145,8 @@ def _expected(copy: Copy | None) -> Header:
 
 STEPS_MAX: Final = 12
 """Most steps for a key: three, and some more for updates that come in between."""
-_COMMANDS_MAX: Final = 1_000  # In one transaction, and the bytes of their values.
-_BYTES_MAX: Final = 16 * 1024 * 1024
+_COMMANDS_MAX: Final = 1_000  # In one transaction.
+_BYTES_MAX: Final = 16 * 1024 * 1024  # The same, of values.
 _ASK_TIMEOUT_S: Final = 5.0
 _PAUSE_S: Final = 0.1
 _CAME_BACK: Final = (
@@ -321,7 +323,7 @@ class Heal:
     def _send(self, commands: Sequence[HealCommand]) -> dict[int, int]:
         """Send commands; returns the offset of the last one in each partition of the input."""
         last: dict[int, int] = {}
-        for batch in _batches(commands):
+        for batch in fitting(commands, _COMMANDS_MAX, lambda command: len(command.value or b"")):
             by_partition: dict[int, list[HealCommand]] = {}
             for command in batch:
                 by_partition.setdefault(command.partition, []).append(command)
@@ -363,17 +365,17 @@ class Heal:
             return -1
 
 
-def _batches(commands: Sequence[HealCommand]) -> Iterator[list[HealCommand]]:
-    """Split commands into batches that fit into one transaction."""
-    batch: list[HealCommand] = []
-    size_bytes = 0
-    for command in commands:
-        bytes_more = len(command.value or b"")
-        if batch and (len(batch) == _COMMANDS_MAX or size_bytes + bytes_more > _BYTES_MAX):
+def fitting(items: Iterable[_Item], count_max: int, size_bytes: Callable[[_Item], int]) -> Iterator[list[_Item]]:
+    """Split items into lists of which each fits into one transaction, by their number and their bytes."""
+    batch: list[_Item] = []
+    sum_bytes = 0
+    for item in items:
+        bytes_more = size_bytes(item)
+        if batch and (len(batch) == count_max or sum_bytes + bytes_more > _BYTES_MAX):
             yield batch
-            batch, size_bytes = [], 0
-        batch.append(command)
-        size_bytes += bytes_more
+            batch, sum_bytes = [], 0
+        batch.append(item)
+        sum_bytes += bytes_more
     if batch:
         yield batch
 

@@ -159,12 +159,24 @@ def sink_options(topic: str, role: Role, options: Options | None, names: KafkaNa
     return {**largest, **checked, **safe, "topic": _kafka_topic(topic, role, options, names)}
 
 
-def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]:
-    # Spark reads the names of options without regard to case.
+def refuse_given(options: Options | None, ours: Mapping[str, str]) -> None:
+    """Refuse options that Sowstream sets itself; Spark reads their names without regard to case.
+
+    Args:
+        options: the caller's options.
+        ours: the reason for each option that cannot be given.
+
+    Raises:
+        ConfigurationError: one of them is given.
+    """
     names = {name.lower(): name for name in options or {}}
     for name, reason in ours.items():
         if name in names:
             raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
+
+
+def _checked(options: Options | None, ours: Mapping[str, str]) -> dict[str, str]:
+    refuse_given(options, ours)
     checked = with_connection(options, {})
     if not checked.get(_SERVERS):
         raise ConfigurationError(

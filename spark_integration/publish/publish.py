@@ -13,7 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from processor.config.kafka_names import KafkaNames
 from processor.errors import ConfigurationError
 from processor.topics.family import MESSAGE_MAX_BYTES
-from spark_integration.foundation.options import REQUEST_SIZE, Options, sink_options, with_connection
+from spark_integration.foundation.options import REQUEST_SIZE, Options, refuse_given, sink_options, with_connection
 from spark_integration.foundation.pyspark_private import is_remote
 from spark_integration.foundation.settings import Settings, TopicSettings, topic_settings
 from spark_integration.publish.batch_sender import check_client, recipe, sender
@@ -234,10 +234,7 @@ def publish_options(topic: str, options: Options | None, names: KafkaNames | Non
     Raises:
         ConfigurationError: as in `sink_options`, or an option that deduplication depends on.
     """
-    spelling = {name.lower(): name for name in options or {}}
-    for name, reason in _OURS.items():
-        if name in spelling:
-            raise ConfigurationError(f"option {spelling[name]!r} cannot be given: {reason}; leave it out")
+    refuse_given(options, _OURS)
     settings = sink_options(topic, "publish", options, names)
     size = settings.get(REQUEST_SIZE, "0")
     if not size.isdigit() or int(size) > MESSAGE_MAX_BYTES:

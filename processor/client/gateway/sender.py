@@ -24,7 +24,7 @@ from processor.errors import (
     VersionConflict,
 )
 from processor.kafka.own_process import AckFuture
-from processor.wire.ack import CONFLICT, Ack, ack_types
+from processor.wire.ack import CONFLICT, Ack
 from processor.wire.publisher_headers import GATEWAY_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -150,10 +150,7 @@ class GatewaySender:
     ) -> Future[Ack] | None:
         if options.headers:
             raise ConfigurationError("headers: a gateway passes on no headers; publish straight to Kafka")
-        asked = "processed" if options.ack is None and options.expect_version is not None else options.ack
-        types = () if asked is None else ack_types(asked, is_delete=op == "sow_delete")
-        if options.on_ack is not None and not types:
-            raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
+        types = options.ack_types(is_delete=op == "sow_delete")
         more: dict[str, Any] = {"topic": topic, "ack": ",".join(types) or None, "sequence": options.sequence}
         for name, value in options.of_headers().items():
             if name in GATEWAY_ARGUMENTS:

@@ -20,7 +20,7 @@ from processor.kafka.admin.topic_lookup import TopicLookup
 from processor.kafka.clients.publisher import Publisher
 from processor.record import Command, Headers, Value
 from processor.telemetry.tracing import Spans, spans_of
-from processor.wire.ack import Ack, AckType, ack_types
+from processor.wire.ack import Ack, AckType
 from processor.wire.forwarding import is_mark_of
 from processor.wire.publisher_headers import encoded
 from processor.wire.publisher_mark import PublisherMark, mark_text
@@ -201,20 +201,14 @@ class CommandSender:
         return outbox
 
     def _types(self, topic: str, options: PublishOptions, *, is_delete: bool) -> tuple[AckType, ...]:
-        """The acks that a command asks for; a conditional command asks for its outcome where the caller does not say.
+        """The acks that a command asks for.
 
         Raises:
             ConfigurationError: an ack type does not exist, or the topic has no versions to expect.
         """
-        asked = options.ack
-        if options.expect_version is not None:
-            if not self._config.topic(topic).sow:
-                raise ConfigurationError(f"{topic!r} keeps no records (sow: false), so none has a version to expect")
-            asked = "processed" if asked is None else asked
-        types = () if asked is None else ack_types(asked, is_delete=is_delete)
-        if options.on_ack is not None and not types:
-            raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
-        return types
+        if options.expect_version is not None and not self._config.topic(topic).sow:
+            raise ConfigurationError(f"{topic!r} keeps no records (sow: false), so none has a version to expect")
+        return options.ack_types(is_delete=is_delete)
 
     def _check(self, topic: str, kafka_topic: str) -> None:
         """Check once that the topic exists and has the partitions that the settings describe.

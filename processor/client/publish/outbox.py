@@ -9,9 +9,9 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypedDict
 
 from processor.config.kafka_names import KafkaNames
-from processor.errors import RecordRejected
+from processor.errors import ConfigurationError, RecordRejected
 from processor.merge import KeyFields
-from processor.wire.ack import Ack
+from processor.wire.ack import Ack, AckType, ack_types
 from processor.wire.forwarding import refuse_reserved
 from processor.wire.publisher_headers import HEADER_ARGUMENTS, named_headers, text_key_header
 from processor.wire.record_headers import command_header
@@ -84,6 +84,18 @@ class PublishOptions(NamedTuple):
     def of_headers(self) -> dict[str, str | float]:
         """The options that travel as headers, by name, as far as they are set."""
         return {name: value for name in HEADER_ARGUMENTS if (value := getattr(self, name)) is not None}
+
+    def ack_types(self, *, is_delete: bool) -> tuple[AckType, ...]:
+        """The acks to ask for; a conditional command asks for its outcome where the caller does not say.
+
+        Raises:
+            ConfigurationError: an ack type does not exist, or `on_ack` would receive none.
+        """
+        asked = "processed" if self.ack is None and self.expect_version is not None else self.ack
+        types = () if asked is None else ack_types(asked, is_delete=is_delete)
+        if self.on_ack is not None and not types:
+            raise ConfigurationError("on_ack receives acks; ask for some, such as ack='persisted'")
+        return types
 
 
 class Outbox:

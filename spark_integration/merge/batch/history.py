@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -13,7 +12,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegralType, StringType, T
 
 from processor.errors import ConfigurationError
 from spark_integration.foundation.arrow_records import HEADERS_DDL
-from spark_integration.foundation.options import table_options
+from spark_integration.foundation.options import offsets_option, refuse_given, table_options
 from spark_integration.merge.topic_family import Bounds
 
 if TYPE_CHECKING:
@@ -80,14 +79,11 @@ def read_topic(spark: SparkSession, settings: TopicSettings, role: Role, bounds:
     Raises:
         ConfigurationError: an option is set by Sowstream itself.
     """
-    names = {name.lower(): name for name in options}
-    for name, reason in _OURS.items():
-        if name in names:
-            raise ConfigurationError(f"option {names[name]!r} cannot be given: {reason}; leave it out")
+    refuse_given(options, _OURS)
     kafka_topic = settings.kafka_topic(role)
     kafka_options = table_options(settings.family, role, options, settings.names) | {
-        "startingOffsets": json.dumps({kafka_topic: {str(p): at for p, at in bounds.begins.items()}}),
-        "endingOffsets": json.dumps({kafka_topic: {str(p): at for p, at in bounds.ends.items()}}),
+        "startingOffsets": offsets_option(kafka_topic, bounds.begins),
+        "endingOffsets": offsets_option(kafka_topic, bounds.ends),
         "failOnDataLoss": "true",
     }
     return spark.read.format("kafka").options(**kafka_options).load()
