@@ -262,7 +262,7 @@ class Gateway:
         if identity is not None and identity.is_expired:
             session.expire()
         elif identity is not None and self.is_over(identity):
-            await session.lose_identity("the token was revoked")
+            await session.lose_identity()
         else:
             await session.apply_rights()
 

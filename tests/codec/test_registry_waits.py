@@ -150,7 +150,7 @@ def test_the_answer_of_a_proxy_holds_the_partition(status):
 def test_requests_are_made_one_at_a_time_and_the_thread_ends():
     """Two waits for one answer cause one request, and the thread ends when no request is left."""
     gate = Gate()
-    asking = Asking(gate, "questions")
+    asking = Asking(gate)
     assert not asking.wait("a", 0.01)
     assert not asking.wait("a", 0.01)
     assert not asking.wait("b", 0.01)
@@ -168,7 +168,7 @@ def test_a_failed_request_keeps_its_problem_until_an_answer():
     gate = Gate()
     gate.answer.set()
     gate.error = Stop("nobody there")
-    asking = Asking(gate, "questions")
+    asking = Asking(gate)
     assert asking.wait("a", 30)
     assert asking.problem("a") == "nobody there"
     gate.error = ValueError("no")

@@ -30,15 +30,7 @@ class DeltaFeed(TopicFeed[SubscriptionSpec]):
     read from the SOW topic and delivered.
     """
 
-    def __init__(
-        self,
-        topic: Topic,
-        boundary: SnapshotBoundary,
-        options: Options,
-        read_again: ReadAgain,
-        *,
-        keys_max: int = KEYS_MAX,
-    ) -> None:
+    def __init__(self, topic: Topic, boundary: SnapshotBoundary, options: Options, read_again: ReadAgain) -> None:
         """Begin at a snapshot boundary, which belongs to the feed from then on.
 
         Args:
@@ -46,13 +38,12 @@ class DeltaFeed(TopicFeed[SubscriptionSpec]):
             boundary: the ends of the delta topic.
             options: the options of a plain delta subscription.
             read_again: reads records of the SOW topic.
-            keys_max: the limit of keys whose version is remembered.
         """
         self._deltas = DeltaMessages(topic, options)
         self._topic = topic
         self._boundary = boundary
         self._read_again = read_again
-        self._checks = split(keys_max, boundary.ends)
+        self._checks = split(KEYS_MAX, boundary.ends)
         self._is_checked = topic.codec.can_delta  # A full record does not depend on an earlier one.
         self._failure: Stop | None = None
         self._healed = 0

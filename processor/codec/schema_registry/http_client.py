@@ -118,15 +118,13 @@ class Asking(Generic[_Question]):
     The thread ends when nothing is left to ask, and the process does not wait for it.
     """
 
-    def __init__(self, ask: Callable[[_Question], object], name: str) -> None:
+    def __init__(self, ask: Callable[[_Question], object]) -> None:
         """Ask nothing yet.
 
         Args:
             ask: asks one question, for as long as that takes, and keeps the answer; Stop: there was none.
-            name: the thread's name.
         """
         self._ask = ask
-        self._name = name
         self._lock = threading.Lock()
         self._asked: dict[_Question, threading.Event] = {}
         self._problems: dict[_Question, str] = {}
@@ -140,7 +138,7 @@ class Asking(Generic[_Question]):
                 is_over = self._asked[question] = threading.Event()
             if not self._has_thread:
                 self._has_thread = True
-                threading.Thread(target=self._run, name=self._name, daemon=True).start()
+                threading.Thread(target=self._run, name="schema registry", daemon=True).start()
         return is_over.wait(seconds)
 
     def problem(self, question: _Question) -> str:

@@ -122,7 +122,7 @@ class Registry:
         self._missing: dict[int | str, tuple[float, str]] = {}
         self._refused: dict[int | str, RecordRejected] = {}
         self._wait_s = wait_s
-        self._asking = Asking(self._look_up, "schema registry")
+        self._asking = Asking(self._look_up)
 
     def schema(self, schema_id: int | str) -> SchemaText:
         """The schema of an id, or of a GUID.

@@ -183,11 +183,11 @@ class Session:
             self.is_waiting = True
             self._gateway.waiting.append(self)
 
-    async def lose_identity(self, reason: str) -> None:
+    async def lose_identity(self) -> None:
         """End the session of a token that was revoked; every record leaves before."""
         self.identity = None
         await self.apply_rights()
-        self.close(4401, reason)
+        self.close(4401, "the token was revoked")
 
     def expire(self) -> None:
         """End the session of a token that has expired: nothing leaves, as its client resumes with a new one."""
