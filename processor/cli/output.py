@@ -1,6 +1,8 @@
 """Writes a command's output: data to stdout, one flushed line each, and everything for people to stderr.
 
-Its errors become lines on stderr and exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
+An error of a command becomes a line on stderr, and an exit code in one place.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def test_requests_are_made_one_at_a_time_and_the_thread_ends():
     assert asking.wait("b", 30)
     assert gate.asked == ["a", "b"]
     for thread in threading.enumerate():
-        if thread.name == "questions":
+        if thread.name == "schema registry":
             thread.join(30)
             assert not thread.is_alive()
 
