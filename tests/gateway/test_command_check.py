@@ -1,6 +1,7 @@
 """Rights on commands: each is judged as the worker reads it, and a hidden record or field might as well not exist."""
 
 import json
+from concurrent.futures import Future
 from urllib.parse import quote
 
 import pytest
@@ -11,6 +12,7 @@ from processor.config import Config
 from processor.filter import compile_filter
 from processor.gateway.access.entitlements import Rights
 from processor.gateway.access.requests import BadRequest
+from processor.gateway.commands import checked_commands, turns
 from processor.gateway.commands.command_check import (
     NO_RECORD,
     Command,
@@ -24,7 +26,7 @@ from processor.record import Record
 from processor.subscriptions import Topic
 from processor.subscriptions.request.entitlement import Entitlement
 from processor.subscriptions.request.select import Select
-from tests.gateway.memory import RIGHTS, TOKENS, Guarded
+from tests.gateway.memory import RIGHTS, TOKENS, Guarded, MemoryWorld
 from tests.programs.gateway.command_cases import cases
 from tests.programs.gateway.commands import find_holes, run
 from tests.waiting import until
@@ -307,8 +309,8 @@ def test_a_command_that_waits_is_not_carried_out_after_its_token_was_revoked(gua
     with pytest.raises(ConnectionClosed):
         bob.until(lambda: False)
     world.gateway.call(feed.catch_up)
-    turns = world.gateway.gateway.publishing._checked.turns
-    until(lambda: not world.gateway.call(lambda: turns._tasks))
+    order = world.gateway.gateway.publishing._checked.turns
+    until(lambda: not world.gateway.call(lambda: order._tasks))
     assert stored(guarded, 1) == {"id": 1, "desk": "x", "qty": 7}
 
 
@@ -323,6 +325,70 @@ def test_commands_for_one_key_keep_their_order(guarded, bob):
     assert stored(guarded, 1)["qty"] == 30
     assert stored(guarded, 1)["secret"] == 1
     assert guarded.world.feeds["orders"].versions[b"1"] == 32
+
+
+@pytest.mark.parametrize("asked", [{"keys": [f"k{number}" for number in range(11)]}, {"filter": "/desk = 'x'"}])
+def test_a_delete_under_a_read_filter_has_a_limited_number_of_records(guarded, bob, monkeypatch, asked):
+    """A delete of more records than the gateway takes is refused, and deletes nothing; a smaller one is carried out."""
+    world, feed = guarded.world, guarded.world.feeds["orders"]
+    grant = {"read": "/desk = 'x'", "delete": True}
+    guarded.write(guarded.rights, {**RIGHTS, "roles": {"desk": {"orders": grant}}})
+    world.gateway.call(world.gateway.gateway.entitlements.load)
+    for number in range(11):
+        world.put(f"k{number}", desk="x")
+    count = len(feed.records)
+    monkeypatch.setattr(checked_commands, "_KEYS_MAX", 10)
+    refused = bob.ask("sow_delete", topic="orders", ack="stats", **asked)
+    assert (refused["status"], refused["reason"], len(feed.records)) == ("failure", "too_large", count)
+    monkeypatch.undo()
+    monkeypatch.setattr(checked_commands, "_DELETES_MAX", 4)
+    assert bob.ask("sow_delete", topic="orders", ack="stats", **asked)["records_deleted"] in (11, 12)
+    assert not any(key.startswith(b"k") for key in feed.records)
+
+
+@pytest.mark.parametrize("own", [True, "/desk = 'x'"])
+def test_a_topic_without_a_worker_holds_up_no_other_topic(tmp_path, monkeypatch, own):
+    """Commands that no worker acknowledges are refused beyond a number; those to other topics go on, of all users."""
+    monkeypatch.setattr(turns, "_UNACKED_OF_TOPIC_MAX", 40)
+    monkeypatch.setattr(turns, "_STALL_S", 0.2)
+    grants = {topic: {"read": own, "publish": own} for topic in ("orders", "prices")}
+    Guarded.write(tmp_path / "rights.yaml", {"users": {"ann": grants, "eve": grants}})
+    Guarded.write(tmp_path / "tokens.yaml", TOKENS)
+    files = {"auth": {"tokens_file": tmp_path / "tokens.yaml"}, "entitlements": tmp_path / "rights.yaml"}
+    world = MemoryWorld("orders", "prices", **files)
+    publishing = world.gateway.gateway.publishing
+    send, waiting = publishing._send, []
+
+    def without_worker(name, op, topic, arguments):
+        if topic == "prices" or waiting is None:
+            return send(name, op, topic, arguments)
+        waiting.append((Future(), (name, op, topic, arguments)))
+        return waiting[-1][0]
+
+    def publish(client, topic, key, way="send"):
+        return getattr(client, way)("publish", topic=topic, data={"id": key, "desk": "x"}, ack="persisted")
+
+    publishing._send = without_worker
+    try:
+        ann, eve = (world.connect(token) for token in ("t-ann", "t-eve"))
+        asked = [publish(ann, "orders", key) for key in range(15)]
+        ann.until(lambda: len(ann.acks) == 1 + 5)
+        assert {ann.acks[one]["reason"] for one in asked[10:]} == {"unavailable"}
+        for number, client in enumerate((ann, eve)):
+            assert publish(client, "prices", number, "ask")["status"] == "success"
+        taken = publish(eve, "orders", 15)
+        until(lambda: len(waiting) == 11)
+        (sent, waiting) = (waiting, None)
+        for future, arguments in sent:
+            send(*arguments).add_done_callback(lambda done, future=future: future.set_result(done.result()))
+        ann.until(lambda: all(one in ann.acks for one in asked))
+        eve.until(lambda: taken in eve.acks)
+        assert [ann.acks[one]["status"] for one in asked[:10]] == ["success"] * 10
+        assert publish(ann, "orders", 16, "ask")["status"] == "success"
+        until(lambda: not world.gateway.call(lambda: publishing._unacked._groups))
+    finally:
+        waiting = None
+        world.close()
 
 
 def test_a_user_that_reads_nothing_publishes_full_records_only(guarded, bob):

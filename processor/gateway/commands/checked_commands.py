@@ -30,20 +30,20 @@ from processor.gateway.commands.command_check import (
     wait_for_record,
     wait_for_step,
 )
-from processor.gateway.commands.turns import CommandTurn, CommandTurns, NumberOrder
+from processor.gateway.commands.turns import CommandTurn, CommandTurns, NumberOrder, UnackedCommands
 from processor.subscriptions import SubscriptionSpec, parse_options
 from processor.subscriptions.request.subscribe_options import FORMS
 from processor.wire.ack import CONFLICT, Ack, AckType, ack_types
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from processor.config import Config
     from processor.filter import Filter
     from processor.gateway.access.entitlements import Rights
     from processor.gateway.access.identity import Identity
     from processor.gateway.feeds.kafka_feed import KafkaFeed
-    from processor.subscriptions import Engine
+    from processor.subscriptions import Engine, Topic
 
 OnAnswer: TypeAlias = Callable[[str | None, "Ack | None", "Exception | None"], None]
 """Called on the event loop with each ack, by type, or with the error that stands for all of them."""
@@ -53,14 +53,18 @@ Send: TypeAlias = Callable[[str | None, str, str, dict[str, Any]], Awaitable["Fu
 
 ATTEMPTS_MAX: Final = 8
 """Times that a command is checked and sent, while others change its record."""
+_KEYS_MAX: Final = 50_000
+"""Records of one delete by keys or filter."""
 _NO_VERSION: Final = 2**62
 """A version that no record has."""
 _DELETES_MAX: Final = 200
 """Records of one delete that are deleted at the same time."""
+_COUNTED_BYTES: Final = 1024
+"""A message counts as one command more for each so many bytes."""
 _VIEW_TIMEOUT_S: Final = 5.0
 _EXPECTED_TIMEOUT_S: Final = 0.5
 _TAKEN_MAX: Final = 500
-"""Keys of a delete by filter that are collected without a pause for others."""
+"""Keys of a delete that are collected without a pause for others."""
 
 
 class CheckedCommand(NamedTuple):
@@ -92,6 +96,7 @@ class CheckedCommands:
         rights: Callable[[Identity, str], Rights],
         send: Send,
         on_refusal: Callable[[Identity, str, str], None],
+        unacked: UnackedCommands,
     ) -> None:
         """Begin without commands.
 
@@ -101,12 +106,14 @@ class CheckedCommands:
             rights: the rights of a user on a topic.
             send: sends a command to Kafka.
             on_refusal: called with the user, the op and the topic of a command that it may not send.
+            unacked: counts the commands that wait for their turn or their ack.
         """
         self._config = config
         self._feeds = feeds
         self._rights = rights
         self._send = send
         self._on_refusal = on_refusal
+        self._unacked = unacked
         self._checks: dict[str, CommandCheck] = {}
         self.turns: Final = CommandTurns()
         """The order of the commands."""
@@ -132,7 +139,7 @@ class CheckedCommands:
         """Take a command, which is sent when its turn comes. Arguments as `Publishing.publish`.
 
         Raises:
-            BadRequest: it cannot be checked.
+            BadRequest: it cannot be checked, or not now.
             RecordRejected: its message cannot be written, or has no key.
         """
         feed, began_s = self._feeds[topic], asyncio.get_running_loop().time()
@@ -147,18 +154,18 @@ class CheckedCommands:
                 data, headers = await asyncio.to_thread(encoded, feed.topic, op, arguments["data"])
         selection: Filter | None = None
         keys = arguments.get("keys")
+        if keys is not None:
+            _check_number(len(keys))
         if arguments.get("filter") is not None:
             selection, keys = await self._selected(identity, topic, arguments["filter"])
         is_one = keys is None
         if not is_one and name is not None:
             raise BadRequest("bad_request", "sequence numbers one command: delete keys one at a time to number them")
-        # The record of a key of several fields stands under one of its spellings.
-        keys = list(
-            dict.fromkeys(map(feed.topic.key.spelled, [key_of(feed.topic, arguments)] if keys is None else keys))
-        )
+        keys = await _spelled(feed.topic, [key_of(feed.topic, arguments)] if keys is None else keys)
         common = {one: value for one, value in arguments.items() if one not in ("keys", "filter")}
-        commands = [
-            CheckedCommand(
+
+        def command(key: str) -> CheckedCommand:
+            return CheckedCommand(
                 identity,
                 topic,
                 Command(op, key, data, headers, arguments.get("expect_version"), selection),
@@ -167,14 +174,24 @@ class CheckedCommands:
                 numbers,
                 began_s,
             )
-            for key in keys
-        ]
+
         work = (
-            partial(self._one, commands[0], on_answer)
+            partial(self._one, command(keys[0]), on_answer)
             if is_one
-            else partial(self._several, commands, topic, arguments.get("ack"), on_answer)
+            else partial(self._several, command, keys, topic, arguments.get("ack"), on_answer)
         )
-        await self.turns.begin([(topic, key, "") for key in keys], None if name is None else (topic, "", name), work)
+        # A long message counts as several: its bytes wait, too.
+        count = min(len(keys), _DELETES_MAX) + len(data) // _COUNTED_BYTES
+        end = await self._unacked.admit(topic, identity.user, count)
+
+        async def counted(turn: CommandTurn) -> None:
+            try:
+                await work(turn)
+            finally:
+                end()
+
+        places = [(topic, key, "") for key in keys]
+        self.turns.begin(places, None if name is None else (topic, "", name), counted)
 
     async def _one(self, one: CheckedCommand, on_answer: OnAnswer, turn: CommandTurn) -> None:
         """Carry out a command of one record, and answer it.
@@ -207,7 +224,13 @@ class CheckedCommands:
             on_answer(None, None, error)
 
     async def _several(
-        self, commands: list[CheckedCommand], topic: str, asked: str | None, on_answer: OnAnswer, turn: CommandTurn
+        self,
+        command: Callable[[str], CheckedCommand],
+        keys: list[str],
+        topic: str,
+        asked: str | None,
+        on_answer: OnAnswer,
+        turn: CommandTurn,
     ) -> None:
         """Delete several records, and answer once."""
         types = ack_types(asked, is_delete=True)
@@ -223,10 +246,10 @@ class CheckedCommands:
             try:
                 await self._carry_out(one, ack_types(f"{last},stats", is_delete=True), count, turn)
             except Exception as error:  # noqa: BLE001 - The other records are deleted all the same.
-                errors.append(error)
+                errors[:] = errors or [error]
 
-        for begin in range(0, len(commands), _DELETES_MAX):
-            await asyncio.gather(*map(delete, commands[begin : begin + _DELETES_MAX]))
+        for begin in range(0, len(keys), _DELETES_MAX):
+            await asyncio.gather(*(delete(command(key)) for key in keys[begin : begin + _DELETES_MAX]))
         if errors:
             on_answer(None, None, errors[0])
         elif not types:
@@ -354,10 +377,27 @@ class CheckedCommands:
             while connection.has_waiting:
                 connection.begin_turn()
                 keys += [one.sow_key for one in connection.take(_TAKEN_MAX) if one.command == "sow" and one.sow_key]
+                _check_number(len(keys))
                 await asyncio.sleep(0)
         finally:
             connection.close()
         return spec.filter, keys
+
+
+async def _spelled(topic: Topic, keys: Sequence[str]) -> list[str]:
+    """Each key once, as it is spelled where its record stands, with pauses for others."""
+    spelled: dict[str, None] = {}
+    for begin in range(0, len(keys), _TAKEN_MAX):
+        spelled |= dict.fromkeys(map(topic.key.spelled, keys[begin : begin + _TAKEN_MAX]))
+        if len(keys) > _TAKEN_MAX:
+            await asyncio.sleep(0)
+    return list(spelled)
+
+
+def _check_number(keys: int) -> None:
+    """Check the number of keys of a delete: all of them have their turn in one step. Raises a `BadRequest`."""
+    if keys > _KEYS_MAX:
+        raise BadRequest("too_large", f"the delete is of more than {_KEYS_MAX:,} records; send several smaller ones")
 
 
 def with_version(types: tuple[AckType, ...]) -> str:

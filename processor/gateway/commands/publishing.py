@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -16,7 +17,7 @@ from processor.gateway.access.entitlements import NO_RIGHTS
 from processor.gateway.access.identity import Identity
 from processor.gateway.access.requests import BadRequest
 from processor.gateway.commands.checked_commands import CheckedCommands, OnAnswer, with_version
-from processor.gateway.commands.turns import BoundedExecutor, NumberOrder
+from processor.gateway.commands.turns import BoundedExecutor, NumberOrder, UnackedCommands
 from processor.record import Value
 from processor.wire.ack import Ack, ack_types
 
@@ -53,7 +54,8 @@ class Publishing:
         self._client = Client("gateway", config)
         self._executor = BoundedExecutor("publishes", threads=_THREADS, waiting_max=_WAITING_MAX)
         self._refusals: Counter[tuple[str, str, str | None]] = Counter()
-        self._checked = CheckedCommands(config, feeds, rights, self._send_on_thread, self._note_refusal)
+        self._unacked = UnackedCommands(len(feeds))
+        self._checked = CheckedCommands(config, feeds, rights, self._send_on_thread, self._note_refusal, self._unacked)
 
     async def publish(
         self,
@@ -97,26 +99,53 @@ class Publishing:
         elif rights.publish is not None or not rights.reads_all:
             await self._checked.begin(identity, op, topic, arguments, name=name, numbers=numbers, on_answer=on_answer)
             return
+        end = _do_nothing
+        if arguments.get("ack"):
+            count = 1 if arguments.get("keys") is None else len(arguments["keys"])
+            end = await self._unacked.admit(topic, identity.user, count)
+        try:
+            numbers.check(topic, arguments.get("sequence"))
+            await self._send_unchecked(name, op, topic, arguments, on_answer, end, is_one=not is_of_many)
+        except BaseException:
+            end()
+            raise
+
+    async def _send_unchecked(
+        self,
+        name: str | None,
+        op: str,
+        topic: str,
+        arguments: dict[str, Any],
+        on_answer: OnAnswer,
+        on_end: Callable[[], None],
+        *,
+        is_one: bool,
+    ) -> None:
+        """Send a command that depends on no record; `on_end` is called when its last ack has come, if this succeeds.
+
+        Deletes of several records are answered once, when each of them was acknowledged.
+        """
         loop = asyncio.get_running_loop()
-        is_one = not is_of_many  # Deletes of several records are answered once, when each of them was acknowledged.
+
+        def on_loop(call: Callable[..., None], *values: object) -> None:
+            with suppress(RuntimeError):  # The gateway has stopped.
+                loop.call_soon_threadsafe(call, *values)
 
         def answer(ack_type: str | None, ack: Ack | None, error: Exception | None) -> None:
-            try:
-                loop.call_soon_threadsafe(on_answer, ack_type, ack, error)
-            except RuntimeError:
-                return  # The gateway has stopped.
+            on_loop(on_answer, ack_type, ack, error)
 
         if arguments.get("ack") and is_one:
             types = ack_types(arguments["ack"], is_delete=op == "sow_delete")
             arguments["ack"] = with_version(types)
             arguments["on_ack"] = lambda one: answer(one.ack_type, one, None) if one.ack_type in types else None
-        numbers.check(topic, arguments.get("sequence"))
         future = await self._send_on_thread(name, op, topic, arguments)
         if future is None:
+            on_end()
             answer(None, None, None)
             return
 
         def done(future: Future[Ack]) -> None:
+            on_loop(on_end)
             error = future.exception()
             if error is None and not is_one:
                 last = future.result()
@@ -182,6 +211,10 @@ class Publishing:
         for (user, op, topic), count in refusals.items():
             if count > 1:
                 log.warning("further commands were refused", user=user, op=op, topic=topic, count=count - 1)
+
+
+def _do_nothing() -> None:
+    """Do nothing: a command without an ack does not wait for one."""
 
 
 def describe(error: Exception) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 
 Commands for one key, and those that one name numbers, come one after another.
 
-A call that hangs holds up calls of its kind alone, and what no thread will take soon is refused at once.
+A call that hangs holds up calls of its kind alone, and what no thread will take soon is refused at once. So is a
+command to a topic whose worker is away, when many of its commands wait for their acks: those to other topics go on.
 """
 
 from __future__ import annotations
@@ -83,11 +84,87 @@ def paced(call: Callable[[], _Result]) -> _Result:
         time.sleep(min(_PACE_MAX_S, time.monotonic() - began_s))
 
 
+_UNACKED_MAX: Final = 80_000
+"""Commands without their last ack, to all topics: fewer than Kafka's client may have (`PENDING_ACKS_MAX`)."""
+_UNACKED_OF_TOPIC_MAX: Final = 10_000
+"""The same, to one topic; a gateway of many topics has fewer for each."""
+_USER_SHARE: Final = 4
+"""One user may have one of so many."""
+_STALL_S: Final = 10.0
+"""Time without an ack after which the next commands are refused, and do not wait."""
+
+
+class UnackedCommands:
+    """The commands whose last ack has not come: of each topic, and of each user there, a limited number.
+
+    The next command waits while acks come. Event loop only.
+    """
+
+    def __init__(self, topics: int) -> None:
+        """Begin without commands of so many topics."""
+        self._topic_max: Final = min(_UNACKED_OF_TOPIC_MAX, _UNACKED_MAX // topics)
+        self._groups: dict[tuple[str, str | None], _Unacked] = {}
+
+    async def admit(self, topic: str, user: str, count: int = 1) -> Callable[[], None]:
+        """Count a command, or several that are sent as one, which may be more than there is room for.
+
+        Returns:
+            Counts it as acknowledged; to be called once.
+
+        Raises:
+            BadRequest: `unavailable`: there is no room, and no ack has come for a time.
+        """
+        limits = {(topic, user): max(1, self._topic_max // _USER_SHARE), (topic, None): self._topic_max}
+        for name, count_max in limits.items():
+            if (group := self._groups.get(name)) is not None:
+                await group.wait_below(count_max, topic)
+        groups = {name: self._groups.setdefault(name, _Unacked()) for name in limits}
+        for group in groups.values():
+            group.change(count)
+
+        def end() -> None:
+            for name, group in groups.items():
+                group.change(-count)
+                if not group.count and self._groups.get(name) is group:
+                    del self._groups[name]
+
+        return end
+
+
+class _Unacked:
+    """The commands of one topic, or of one user there."""
+
+    __slots__ = ("_changed", "_changed_s", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._changed = asyncio.Event()
+        self._changed_s = 0.0
+
+    def change(self, count: int) -> None:
+        """Count some more, or fewer."""
+        self.count += count
+        self._changed_s = asyncio.get_running_loop().time()
+        self._changed.set()
+
+    async def wait_below(self, count_max: int, topic: str) -> None:
+        """Wait until there are fewer. Raises a `BadRequest` if their number does not change."""
+        while self.count >= count_max:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(self._changed_s + _STALL_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                raise BadRequest(
+                    "unavailable",
+                    f"{self.count} commands to {topic} wait for a worker, which has acknowledged none for "
+                    f"{_STALL_S:g} s; try again later",
+                ) from None
+
+
 Place: TypeAlias = tuple[str, str, str]
 """A topic, and the key of a record or the name that numbers commands."""
 
-_WAITING_MAX: Final = 500
-"""Commands that may wait for their turn or their ack; the next ones wait to be taken."""
 _MISSED_S: Final = 60.0
 """A number that does not come again for so long was given up."""
 _MISSED_MAX: Final = 10_000
@@ -163,18 +240,20 @@ class CommandTurns:
 
     def __init__(self) -> None:
         """Begin without commands."""
-        self._room = asyncio.Semaphore(_WAITING_MAX)
         self._last: dict[Place, CommandTurn] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def wait_for_all(self, topic: str) -> None:
-        """Wait until no earlier command of a topic is to be sent again."""
-        if waits := {turn.is_done for place, turn in self._last.items() if place[0] == topic}:
-            await asyncio.wait(waits)
+        """Wait until no earlier command of a topic is to be sent again.
 
-    async def begin(
-        self, keys: list[Place], name: Place | None, work: Callable[[CommandTurn], Awaitable[None]]
-    ) -> None:
+        Raises:
+            BadRequest: `unavailable`: some of them wait too long for a worker.
+        """
+        waits = {turn.is_done for place, turn in self._last.items() if place[0] == topic}
+        if waits and (await asyncio.wait(waits, timeout=_STALL_S))[1]:
+            raise BadRequest("unavailable", f"earlier commands to {topic} wait for a worker; try again later")
+
+    def begin(self, keys: list[Place], name: Place | None, work: Callable[[CommandTurn], Awaitable[None]]) -> None:
         """Begin some work, which is done behind all earlier work for these keys, and what was sent under this name.
 
         Args:
@@ -182,7 +261,6 @@ class CommandTurns:
             name: the place of the name that numbers it; None: it has no number.
             work: the work, which notes at its turn that it was sent.
         """
-        await self._room.acquire()
         turn, waits = CommandTurn(), set()
         for key in keys:
             if (before := self._last.get(key)) is not None:
@@ -201,7 +279,6 @@ class CommandTurns:
                 await work(turn)
             finally:
                 turn.end()
-                self._room.release()
                 for one in places:
                     if self._last.get(one) is turn:
                         del self._last[one]
