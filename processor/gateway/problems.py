@@ -33,7 +33,8 @@ _STATUS = {
     "unavailable": 503,
     "not_yet": 503,
 }
-_LATER = {"Retry-After": "1"}
+RETRY = {429: {"Retry-After": "1"}, 503: {"Retry-After": "1"}}
+"""Headers of answers that say "not now", by status."""
 PRIVATE = {"Cache-Control": "no-store", "Vary": "Authorization"}
 """Headers of answers that depend on the rights of their user, and have no ETag."""
 _TITLES = {
@@ -70,7 +71,7 @@ def status_of(error: Exception) -> int:
 def problem(status: int, detail: str, **fields: object) -> JSONResponse:
     """A problem as a response."""
     body = {"type": "about:blank", "title": _TITLES.get(status, "Error"), "status": status, "detail": detail, **fields}
-    headers = PRIVATE | {401: {"WWW-Authenticate": "Bearer"}, 429: _LATER, 503: _LATER}.get(status, {})
+    headers = PRIVATE | (RETRY | {401: {"WWW-Authenticate": "Bearer"}}).get(status, {})
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 

@@ -22,6 +22,7 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from processor.client.gateway.answers import LATER
 from processor.codec.json_value import to_json_line
 from processor.errors import DiskUnusable, SowstreamError
 from processor.gateway.access.identity import Identity, is_allowed
@@ -29,6 +30,7 @@ from processor.gateway.access.requests import PUBLISHING, BadRequest, read_json
 from processor.gateway.commands.publishing import describe
 from processor.gateway.commands.turns import BoundedExecutor, NumberOrder
 from processor.gateway.endpoints import identity_of
+from processor.gateway.problems import RETRY
 from processor.wire.publisher_headers import GATEWAY_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -156,11 +158,9 @@ class PublishEndpoint:
         if answers:
             await asyncio.wait(answers, timeout=_ACK_TIMEOUT_S)
         acks = [answer.result() if answer.done() else _MISSING for answer in answers]
-        status = 200 if all(ack["status"] == "success" for ack in acks) else 422
-        if len(acks) == 1 and acks[0]["reason"] == "not_entitled":
-            status = 403
+        status = _status(acks, is_safe_to_repeat=client is not None)
         body = "".join(f"{to_json_line(ack)}\n" for ack in acks)
-        return Response(body, status, media_type="application/x-ndjson")
+        return Response(body, status, RETRY.get(status), media_type="application/x-ndjson")
 
     async def _client(self, request: Request, identity: Identity, rows: list[dict[str, Any]]) -> str | None:
         """The name under which the lines of a request with an `Idempotency-Key` are numbered; None: it has no key.
@@ -238,6 +238,16 @@ class PublishEndpoint:
         except Exception as error:  # noqa: BLE001 - Each command has an answer.
             answer(None, None, error)
         return outcome
+
+
+def _status(acks: list[_Answer], *, is_safe_to_repeat: bool) -> int:
+    """The status for some acks: 503 only if clients that then send all of them again, unasked, do nothing twice."""
+    failures = [ack["reason"] for ack in acks if ack["status"] != "success"]
+    if not failures:
+        return 200
+    if LATER.issuperset(failures) and (is_safe_to_repeat or len(failures) == len(acks)):
+        return 503
+    return 403 if len(acks) == 1 and failures == ["not_entitled"] else 422
 
 
 def _lines(body: bytes) -> list[Value]:

@@ -244,6 +244,26 @@ def test_no_line_of_a_body_overtakes_one_that_was_not_taken(refusing):
     assert refusing.records() == {number: {"id": number} for number in (1, 2, 3)}
 
 
+@pytest.mark.parametrize(
+    ("faults", "key", "lines", "status"),
+    [
+        ({None: 1}, None, 1, 503),
+        ({None: 2}, None, 2, 503),
+        ({None: 1}, None, 2, 422),
+        ({2: 1}, "k", 2, 503),
+        ({1: 1}, "k", 1, 503),
+    ],
+)
+def test_a_body_that_cannot_be_taken_now_is_answered_with_503(refusing, faults, key, lines, status):
+    """Where "not now" is the only failure, and a repeat does nothing twice, the status says so."""
+    refusing.faults = {number: away(times) for number, times in faults.items()}
+    body = b'{"id": 1}\n{"id": 2}\n'[: lines * 10]
+    headers = {} if key is None else {"Idempotency-Key": key}
+    answered, fields, text = refusing.world.gateway.get("/v1/topics/orders/publish", headers, body)
+    assert (answered, fields.get("retry-after")) == (status, "1" if status == 503 else None)
+    assert "unavailable" in [json.loads(line)["reason"] for line in text.splitlines()]
+
+
 def test_a_frame_that_finds_no_place_to_be_read_holds_up_those_behind_it(refusing):
     """A long frame that no thread takes now waits, and the frames behind it with it: no command overtakes it."""
     gateway, refused = refusing.world.gateway.gateway, []

@@ -12,6 +12,7 @@ import structlog
 
 from processor.client import Client
 from processor.client.publish.deleting import Selection, check
+from processor.config.gateway import AuthConfig
 from processor.errors import BrokerUnavailable, ConfigurationError, PublishRejected, RecordRejected, SowstreamError
 from processor.gateway.access.entitlements import NO_RIGHTS
 from processor.gateway.access.identity import Identity
@@ -54,7 +55,7 @@ class Publishing:
         self._client = Client("gateway", config)
         self._executor = BoundedExecutor("publishes", threads=_THREADS, waiting_max=_WAITING_MAX)
         self._refusals: Counter[tuple[str, str, str | None]] = Counter()
-        self._unacked = UnackedCommands(len(feeds))
+        self._unacked = UnackedCommands(len(feeds), is_anonymous=not isinstance(config.gateway.auth, AuthConfig))
         self._checked = CheckedCommands(config, feeds, rights, self._send_on_thread, self._note_refusal, self._unacked)
 
     async def publish(

@@ -100,9 +100,15 @@ class UnackedCommands:
     The next command waits while acks come. Event loop only.
     """
 
-    def __init__(self, topics: int) -> None:
-        """Begin without commands of so many topics."""
-        self._topic_max: Final = min(_UNACKED_OF_TOPIC_MAX, _UNACKED_MAX // topics)
+    def __init__(self, topics: int, *, is_anonymous: bool) -> None:
+        """Begin without commands.
+
+        Args:
+            topics: the number of topics.
+            is_anonymous: whether no token is needed: then all commands are of one user, who may have all the room.
+        """
+        self._topic_max: Final = max(1, min(_UNACKED_OF_TOPIC_MAX, _UNACKED_MAX // topics))
+        self._user_max: Final = self._topic_max if is_anonymous else max(1, self._topic_max // _USER_SHARE)
         self._groups: dict[tuple[str, str | None], _Unacked] = {}
 
     async def admit(self, topic: str, user: str, count: int = 1) -> Callable[[], None]:
@@ -114,7 +120,7 @@ class UnackedCommands:
         Raises:
             BadRequest: `unavailable`: there is no room, and no ack has come for a time.
         """
-        limits = {(topic, user): max(1, self._topic_max // _USER_SHARE), (topic, None): self._topic_max}
+        limits = {(topic, user): self._user_max, (topic, None): self._topic_max}
         for name, count_max in limits.items():
             if (group := self._groups.get(name)) is not None:
                 await group.wait_below(count_max, topic)
