@@ -12,7 +12,7 @@ from processor.config import Config
 from processor.filter import compile_filter
 from processor.gateway.access.entitlements import Rights
 from processor.gateway.access.requests import BadRequest
-from processor.gateway.commands import checked_commands, turns
+from processor.gateway.commands import checked_commands, command_check, turns
 from processor.gateway.commands.command_check import (
     NO_RECORD,
     Command,
@@ -337,7 +337,7 @@ def test_a_delete_under_a_read_filter_has_a_limited_number_of_records(guarded, b
     for number in range(11):
         world.put(f"k{number}", desk="x")
     count = len(feed.records)
-    monkeypatch.setattr(checked_commands, "_KEYS_MAX", 10)
+    monkeypatch.setattr(command_check, "_KEYS_MAX", 10)
     refused = bob.ask("sow_delete", topic="orders", ack="stats", **asked)
     assert (refused["status"], refused["reason"], len(feed.records)) == ("failure", "too_large", count)
     monkeypatch.undo()

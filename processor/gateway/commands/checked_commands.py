@@ -16,17 +16,21 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from processor.errors import PublishRejected, VersionConflict
 from processor.gateway.access.requests import BadRequest
 from processor.gateway.commands.command_check import (
+    KEYS_IN_STEP,
     Command,
     CommandCheck,
     CurrentRecord,
+    check_number,
     current_record,
     encoded,
     key_of,
+    spelled_keys,
     wait_for_record,
     wait_for_step,
 )
@@ -36,14 +40,14 @@ from processor.subscriptions.request.subscribe_options import FORMS
 from processor.wire.ack import CONFLICT, Ack, AckType, ack_types
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from processor.config import Config
     from processor.filter import Filter
     from processor.gateway.access.entitlements import Rights
     from processor.gateway.access.identity import Identity
     from processor.gateway.feeds.kafka_feed import KafkaFeed
-    from processor.subscriptions import Engine, Topic
+    from processor.subscriptions import Engine
 
 OnAnswer: TypeAlias = Callable[[str | None, "Ack | None", "Exception | None"], None]
 """Called on the event loop with each ack, by type, or with the error that stands for all of them."""
@@ -53,8 +57,6 @@ Send: TypeAlias = Callable[[str | None, str, str, dict[str, Any]], Awaitable["Fu
 
 ATTEMPTS_MAX: Final = 8
 """Times that a command is checked and sent, while others change its record."""
-_KEYS_MAX: Final = 50_000
-"""Records of one delete by keys or filter."""
 _NO_VERSION: Final = 2**62
 """A version that no record has."""
 _DELETES_MAX: Final = 200
@@ -63,8 +65,6 @@ _COUNTED_BYTES: Final = 1024
 """A message counts as one command more for each so many bytes."""
 _VIEW_TIMEOUT_S: Final = 5.0
 _EXPECTED_TIMEOUT_S: Final = 0.5
-_TAKEN_MAX: Final = 500
-"""Keys of a delete that are collected without a pause for others."""
 
 
 class CheckedCommand(NamedTuple):
@@ -155,13 +155,13 @@ class CheckedCommands:
         selection: Filter | None = None
         keys = arguments.get("keys")
         if keys is not None:
-            _check_number(len(keys))
+            check_number(len(keys))
         if arguments.get("filter") is not None:
             selection, keys = await self._selected(identity, topic, arguments["filter"])
         is_one = keys is None
         if not is_one and name is not None:
             raise BadRequest("bad_request", "sequence numbers one command: delete keys one at a time to number them")
-        keys = await _spelled(feed.topic, [key_of(feed.topic, arguments)] if keys is None else keys)
+        keys = await spelled_keys(feed.topic, [key_of(feed.topic, arguments)] if keys is None else keys)
         common = {one: value for one, value in arguments.items() if one not in ("keys", "filter")}
 
         def command(key: str) -> CheckedCommand:
@@ -175,23 +175,14 @@ class CheckedCommands:
                 began_s,
             )
 
-        work = (
-            partial(self._one, command(keys[0]), on_answer)
-            if is_one
-            else partial(self._several, command, keys, topic, arguments.get("ack"), on_answer)
-        )
+        work = partial(self._several, map(command, keys), topic, arguments.get("ack"), on_answer)
+        if is_one:
+            work = partial(self._one, command(keys[0]), on_answer)
         # A long message counts as several: its bytes wait, too.
         count = min(len(keys), _DELETES_MAX) + len(data) // _COUNTED_BYTES
-        end = await self._unacked.admit(topic, identity.user, count)
-
-        async def counted(turn: CommandTurn) -> None:
-            try:
-                await work(turn)
-            finally:
-                end()
-
+        on_end = await self._unacked.admit(topic, identity.user, count)
         places = [(topic, key, "") for key in keys]
-        self.turns.begin(places, None if name is None else (topic, "", name), counted)
+        self.turns.begin(places, None if name is None else (topic, "", name), work, on_end)
 
     async def _one(self, one: CheckedCommand, on_answer: OnAnswer, turn: CommandTurn) -> None:
         """Carry out a command of one record, and answer it.
@@ -224,13 +215,7 @@ class CheckedCommands:
             on_answer(None, None, error)
 
     async def _several(
-        self,
-        command: Callable[[str], CheckedCommand],
-        keys: list[str],
-        topic: str,
-        asked: str | None,
-        on_answer: OnAnswer,
-        turn: CommandTurn,
+        self, commands: Iterator[CheckedCommand], topic: str, asked: str | None, on_answer: OnAnswer, turn: CommandTurn
     ) -> None:
         """Delete several records, and answer once."""
         types = ack_types(asked, is_delete=True)
@@ -248,8 +233,8 @@ class CheckedCommands:
             except Exception as error:  # noqa: BLE001 - The other records are deleted all the same.
                 errors[:] = errors or [error]
 
-        for begin in range(0, len(keys), _DELETES_MAX):
-            await asyncio.gather(*(delete(command(key)) for key in keys[begin : begin + _DELETES_MAX]))
+        while part := list(islice(commands, _DELETES_MAX)):
+            await asyncio.gather(*map(delete, part))
         if errors:
             on_answer(None, None, errors[0])
         elif not types:
@@ -376,28 +361,12 @@ class CheckedCommands:
         try:
             while connection.has_waiting:
                 connection.begin_turn()
-                keys += [one.sow_key for one in connection.take(_TAKEN_MAX) if one.command == "sow" and one.sow_key]
-                _check_number(len(keys))
+                keys += [one.sow_key for one in connection.take(KEYS_IN_STEP) if one.command == "sow" and one.sow_key]
+                check_number(len(keys))
                 await asyncio.sleep(0)
         finally:
             connection.close()
         return spec.filter, keys
-
-
-async def _spelled(topic: Topic, keys: Sequence[str]) -> list[str]:
-    """Each key once, as it is spelled where its record stands, with pauses for others."""
-    spelled: dict[str, None] = {}
-    for begin in range(0, len(keys), _TAKEN_MAX):
-        spelled |= dict.fromkeys(map(topic.key.spelled, keys[begin : begin + _TAKEN_MAX]))
-        if len(keys) > _TAKEN_MAX:
-            await asyncio.sleep(0)
-    return list(spelled)
-
-
-def _check_number(keys: int) -> None:
-    """Check the number of keys of a delete: all of them have their turn in one step. Raises a `BadRequest`."""
-    if keys > _KEYS_MAX:
-        raise BadRequest("too_large", f"the delete is of more than {_KEYS_MAX:,} records; send several smaller ones")
 
 
 def with_version(types: tuple[AckType, ...]) -> str:

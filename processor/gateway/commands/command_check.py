@@ -21,7 +21,7 @@ A record that the user may not read does not exist for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from processor.errors import RecordRejected, SowstreamError, VersionConflict
@@ -46,6 +46,10 @@ if TYPE_CHECKING:
 
 STEP_S: Final = 0.02
 """Answers that must not differ in time are sent after a multiple of this time."""
+KEYS_IN_STEP: Final = 500
+"""Keys of a delete that are collected without a pause for others."""
+_KEYS_MAX: Final = 50_000
+"""Records of one delete by keys or filter."""
 _LOOK_S: Final = 0.005
 _LOOK_MAX_S: Final = 0.05
 
@@ -277,6 +281,22 @@ def key_of(topic: Topic, arguments: Mapping[str, Any]) -> str:
     if key is None:
         raise BadRequest("missing_key", "the message has no key")
     return str(key)
+
+
+async def spelled_keys(topic: Topic, keys: Sequence[str]) -> list[str]:
+    """Each key once, as it is spelled where its record stands, with pauses for others."""
+    spelled: dict[str, None] = {}
+    for begin in range(0, len(keys), KEYS_IN_STEP):
+        spelled |= dict.fromkeys(map(topic.key.spelled, keys[begin : begin + KEYS_IN_STEP]))
+        if len(keys) > KEYS_IN_STEP:
+            await asyncio.sleep(0)
+    return list(spelled)
+
+
+def check_number(keys: int) -> None:
+    """Check the number of keys of a delete: all of them take their places in one step. Raises a `BadRequest`."""
+    if keys > _KEYS_MAX:
+        raise BadRequest("too_large", f"the delete is of more than {_KEYS_MAX:,} records; send several smaller ones")
 
 
 def _refused(detail: str) -> BadRequest:

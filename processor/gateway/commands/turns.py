@@ -259,13 +259,20 @@ class CommandTurns:
         if waits and (await asyncio.wait(waits, timeout=_STALL_S))[1]:
             raise BadRequest("unavailable", f"earlier commands to {topic} wait for a worker; try again later")
 
-    def begin(self, keys: list[Place], name: Place | None, work: Callable[[CommandTurn], Awaitable[None]]) -> None:
+    def begin(
+        self,
+        keys: list[Place],
+        name: Place | None,
+        work: Callable[[CommandTurn], Awaitable[None]],
+        on_end: Callable[[], None],
+    ) -> None:
         """Begin some work, which is done behind all earlier work for these keys, and what was sent under this name.
 
         Args:
             keys: the places of its keys.
             name: the place of the name that numbers it; None: it has no number.
             work: the work, which notes at its turn that it was sent.
+            on_end: called at its end.
         """
         turn, waits = CommandTurn(), set()
         for key in keys:
@@ -285,6 +292,7 @@ class CommandTurns:
                 await work(turn)
             finally:
                 turn.end()
+                on_end()
                 for one in places:
                     if self._last.get(one) is turn:
                         del self._last[one]
