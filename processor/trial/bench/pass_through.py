@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, Producer
 
+from processor.kafka.tokens import with_callback
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -36,8 +38,9 @@ def pass_through(kafka: Mapping[str, str], source: str, outputs: Sequence[str], 
 
     Errors are not handled: the caller has a time limit, and the ceiling has no data to lose.
     """
-    consumer = Consumer({**_READER, **kafka, "group.id": f"{outputs[0]}.group"})
-    producer = Producer({**_WRITER, **kafka})
+    properties = with_callback(kafka)
+    consumer = Consumer({**_READER, **properties, "group.id": f"{outputs[0]}.group"})
+    producer = Producer({**_WRITER, **properties})
     produce: Callable[..., None] = producer.produce
     consumer.subscribe([source])
     done, started, cpu = 0, 0.0, 0.0

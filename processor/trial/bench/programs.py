@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psutil
@@ -24,7 +25,6 @@ from processor.trial.broker.guarded import GuardedProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     from processor.topics.family import Role
     from processor.trial.bench.setup import BenchSetup
@@ -47,7 +47,10 @@ def run_ceiling(kafka: Mapping[str, str], directory: Path, source: str, outputs:
     order.touch(mode=0o600)
     order.write_text(json.dumps({"kafka": dict(kafka), "source": source, "outputs": outputs, "count": count}))
     command = [sys.executable, "-m", "processor.trial.bench.pass_through", str(order)]
-    with running(GuardedProcess("ceiling", command, directory, env=os_process.environment())) as process:
+    # The working directory is the caller's, as the properties may name files there.
+    with running(
+        GuardedProcess("ceiling", command, directory, cwd=Path.cwd(), env=os_process.environment())
+    ) as process:
         deadline_s = time.monotonic() + _limit_s(count)
         while process.is_running:
             if time.monotonic() > deadline_s:
@@ -108,10 +111,10 @@ def run_worker(
 
 
 def worker_process(setup: BenchSetup, *options: str) -> GuardedProcess:
-    """The worker, not started yet; it ignores settings in the environment."""
+    """The worker, not started yet, in the caller's working directory; it ignores settings in the environment."""
     command = [sys.executable, "-m", "processor.cli.main", "worker", "-c", str(setup.file), *options]
     ours = dict.fromkeys(name for name in os.environ if name.startswith("SOWSTREAM_"))
-    return GuardedProcess("worker", command, setup.directory, env={**ours, **os_process.environment()})
+    return GuardedProcess("worker", command, setup.directory, cwd=Path.cwd(), env={**ours, **os_process.environment()})
 
 
 @contextlib.contextmanager

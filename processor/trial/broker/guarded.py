@@ -38,6 +38,7 @@ class GuardedProcess:
         command: Sequence[str],
         directory: Path,
         *,
+        cwd: Path | None = None,
         stop_timeout_s: float = _STOP_TIMEOUT_S,
         env: Mapping[str, str | None] | None = None,
         on_line: Callable[[str], None] | None = None,
@@ -47,7 +48,8 @@ class GuardedProcess:
         Args:
             name: its display name; also its log's name.
             command: the program and its arguments.
-            directory: its working directory, and that of its log.
+            directory: the directory of its log.
+            cwd: its working directory; None: that of its log.
             stop_timeout_s: time for an orderly end.
             env: more environment variables; None removes a variable.
             on_line: called with each line of its output, on a thread; then there is no log. It must not raise.
@@ -56,7 +58,7 @@ class GuardedProcess:
         self.name = name
         self.log = directory / f"{name.replace(' ', '-')}.log"
         self._command = list(command)
-        self._directory = directory
+        self._cwd = cwd or directory
         self._env = env or {}
         self._on_line = on_line
         self._last_lines: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -99,7 +101,7 @@ class GuardedProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL if self._on_line is None else subprocess.PIPE,
-            cwd=self._directory,
+            cwd=self._cwd,
             env={name: value for name, value in environment.items() if value is not None},
             start_new_session=True,
         )

@@ -12,7 +12,14 @@ import pytest
 from processor.errors import Stop
 from processor.kafka.admin.admin import Admin
 from processor.trial.bench.plan import BenchOptions, Machine, about, whole_s
-from processor.trial.bench.programs import require_alive, run_ceiling, run_worker, running, wait_until
+from processor.trial.bench.programs import (
+    require_alive,
+    run_ceiling,
+    run_worker,
+    running,
+    wait_until,
+    worker_process,
+)
 from processor.trial.bench.result import (
     CEILING,
     WORKER,
@@ -28,6 +35,8 @@ from processor.trial.bench.result import (
 )
 from processor.trial.bench.setup import PARTITIONS, load, messages, topics, write_setup
 from processor.trial.broker.guarded import GuardedProcess
+from tests.certificates import Authority
+from tests.waiting import until
 
 OPTIONS = BenchOptions(
     records=300_000, keys=50_000, rounds=3, rate=500.0, latency_records=2_000, kafka={"sasl.password": "hunter2"}
@@ -136,6 +145,35 @@ def test_a_ceiling_that_ends_is_reported_with_its_log(tmp_path: Path) -> None:
     """The error of a ceiling that ends too early has the end of its log."""
     with pytest.raises(Stop, match=r"the ceiling ended with exit code 1(.|\n)*sasl.passwort"):
         run_ceiling({"sasl.passwort": "x"}, tmp_path, "source", ("a", "b"), 1)
+
+
+def test_the_ceiling_takes_the_properties_that_a_worker_takes(tmp_path: Path) -> None:
+    """A plug-in for logins is looked up as for every client, and is no property of librdkafka."""
+    kafka = {"sasl.mechanism": "OAUTHBEARER", "sasl.callback": "signer"}
+    with pytest.raises(Stop, match="there is no SASL callback 'signer'"):
+        run_ceiling(kafka, tmp_path, "source", ("a", "b"), 1)
+
+
+def test_measured_programs_find_the_files_of_the_callers_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative path of the properties, as of a certificate, is one in the directory of the command."""
+    authority = Authority(tmp_path / "certs")
+    monkeypatch.chdir(tmp_path)
+    kafka = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.ca.location": "certs/ca.pem"}
+    # The programs go through the files in this order, and end at the second one.
+    kafka["ssl.crl.location"] = "certs/missing.pem"
+    assert authority.file.exists()
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    with pytest.raises(Stop, match="the ceiling ended with exit code 1") as ended:
+        run_ceiling(kafka, logs, "source", ("a", "b"), 1)
+    worker = worker_process(write_setup(tmp_path / "worker", "measured", kafka))
+    with running(worker):
+        until(lambda: not worker.is_running, "the end of the worker")
+    for log in (str(ended.value), worker.tail()):
+        assert "ssl.crl.location" in log
+        assert "ssl.ca.location" not in log
 
 
 @pytest.mark.broker
