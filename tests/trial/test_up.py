@@ -6,6 +6,7 @@ Its good ends, by Ctrl-C and SIGTERM, are in `tests/docs/test_tutorial_page.py`.
 from __future__ import annotations
 
 import socket
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -159,6 +160,24 @@ def test_a_page_without_its_grid_is_announced_with_the_remedy(
     assert page == "Page: http://127.0.0.1:1/"
     remedy = "run npm ci --prefix web/adapters, then load the page again."
     assert [line.partition(": ")[2] for line in more] == ([] if has_grid else [remedy])
+
+
+def test_a_program_that_could_not_be_started_does_not_keep_the_others_from_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a program cannot be started, those that run are ended in good order, and its error stays the reason."""
+    report = Report(is_verbose=False)
+    up = _Up(Config.model_validate({"topics": {"a": {}}}), UpOptions(broker_dir=tmp_path, heap="1g"), report)
+    up._start("worker", ["--help"], lambda _line: None)
+
+    def refuse(*_arguments: Any, **_options: Any) -> None:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    with pytest.raises(BlockingIOError):
+        up._start("gateway", [], lambda _line: None)
+    up._stop()
+    assert [program.exit_code is not None for program in up._programs] == [True, False]
 
 
 def test_the_library_of_the_grid_is_the_one_that_the_page_loads() -> None:

@@ -238,9 +238,10 @@ class _Up:
 
     def _stop(self) -> None:
         """End the programs in good order, all at once, and report those that did not end well."""
-        for program in self._programs:
+        started = [program for program in self._programs if program.is_started]
+        for program in started:
             program.ask_to_stop()
-        for program in self._programs:
+        for program in started:
             was_running = program.is_running
             code = program.await_end()
             if was_running and code != 0:
