@@ -11,6 +11,7 @@ from processor.kafka.clients.log_reader import LogReader, oldest_offsets, read_r
 from processor.kafka.message import records
 from processor.operate.state_lookup import codec_for
 from processor.store import layout
+from processor.store.contract import stale_reason
 from processor.store.inspection import opened
 from processor.wire.record_headers import stored_from
 
@@ -133,8 +134,8 @@ class Verification:
             self._fault(f"{topic} was deleted and made again since: a worker wipes the state, and restores it")
             return
         end = admin.end_offsets(topic, [partition])[partition]
-        if position > end:
-            self._fault(f"its position {position} is beyond the end {end} of {topic}: a worker wipes and restores it")
+        if stale := stale_reason(marks.progress, end, admin.delete_retention_ms(topic)):
+            self._fault(f"{stale[1]} (position {position} of {end}): a worker wipes the state, and restores it")
             return
         written, later = self._written(topic, partition, position, end)
         self._compare_keys(topic, written, later)
