@@ -124,7 +124,8 @@ class Engine:
         if history is not None:
             history.mark(now_ms, current.positions_now)
         current.move(partition, records[-1].offset + 1)
-        if not self._routes and history is None and not self._orders and not self._sharing.groupings:
+        followers = self._routes, self._memo_index, self._orders, self._sharing.groupings
+        if history is None and not any(followers):
             current.store(partition, records)
             return
         keyed = [(record.key, record) for record in records if record.key is not None]

@@ -65,6 +65,10 @@ class MemoIndex:
         self._once: dict[Parts, None] = {}  # Paths that were asked for, and are not kept in mind.
         self._too_large: dict[Parts, None] = {}  # Of these, what was found to be too much.
 
+    def __bool__(self) -> bool:
+        """Return whether a declared index must follow the updates."""
+        return bool(self._built)
+
     def records(self, selection: Filter | None) -> Iterable[Record] | None:
         """Records that include all matches; None: only a scan finds them."""
         found_max = FOUND_MAX if self._turn is None else FOUND_IN_TURN_MAX
