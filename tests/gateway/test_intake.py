@@ -8,13 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from processor.client.feeds.stored_view import StoredView
 from processor.gateway.feeds.intake import PART_MAX, Intake
 from processor.gateway.feeds.kafka_feed import KafkaFeed
 from processor.gateway.sessions import host
 from processor.gateway.sessions.host import Slices, complete_behind
-from processor.subscriptions import Engine, MemoryRecords
+from processor.record import Record
+from processor.subscriptions import Engine, MemoryRecords, SubscriptionSpec, parse_options
 from processor.subscriptions.records import shared_orders
+from processor.subscriptions.request.subscribe_options import FORMS
 from processor.subscriptions.request.turn import TURN_S
+from processor.subscriptions.resume import Bookmark
+from processor.topics.family import DAY_MS
 from tests.subscriptions.desk import ORDERS, Desk
 from tests.subscriptions.test_order_build import World, short_build, spec
 
@@ -92,6 +97,26 @@ def test_an_engine_that_fails_is_not_used_any_more(tmp_path, monkeypatch, call):
     assert not feed.is_ready
     assert feed._broken.is_set()
     assert feed.updates == 0
+
+
+@pytest.mark.parametrize(("bookmark", "resumes"), [(11, False), (3_000, False), (5_001, True)])
+def test_a_bookmark_from_behind_the_last_record_that_compaction_left_is_not_resumed(tmp_path, bookmark, resumes):
+    """Of a topic that was read from its beginning, updates and deletes before its end may be missing."""
+    past = Record(b"1", b'{"id":"1"}', [("version", b"1")], 10, 0)
+    boundary = SimpleNamespace(
+        ends={0: 5_001}, oldest=lambda _partition: 0, between=lambda *_, **__: iter([(0, [past]), (0, [])])
+    )
+    view = StoredView(tmp_path / "view", "orders.sow", "I" * 22, 1, keeps=True)
+    feed = KafkaFeed(ORDERS, {}, "orders.sow", group="g", directory=tmp_path, history_bytes=1_000_000)
+    try:
+        engine = feed._caught_up(boundary, view, SimpleNamespace(delete_retention_ms=lambda _topic: DAY_MS))
+        form, place = FORMS["sow_and_delta_subscribe"], {0: bookmark}
+        asked = SubscriptionSpec(ORDERS, None, parse_options("oof", **form), **form)
+        outcome = engine.connect().resume(asked, "a", Bookmark(place, place))
+        assert isinstance(outcome, str) is not resumes, outcome
+        assert dict(engine.positions) == {0: 5_001}
+    finally:
+        view.close()
 
 
 def test_many_small_batches_have_one_turn_in_a_round():

@@ -275,7 +275,10 @@ class KafkaFeed:
         now_s = time.time()
         for partition, end in boundary.ends.items():
             view.reached(partition, end, now_s)
-            engine.reach(partition, end)
+            if partition in exact:
+                engine.reach(partition, end)
+            else:  # Updates behind the last record may have been compacted away: nothing before the end is resumed.
+                engine.open(partition, end)
         if len(exact) < len(begins):
             # Read from the beginning: on disk at once, so that clients can resume even if the gateway is killed now.
             view.write_behind()
