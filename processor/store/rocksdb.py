@@ -73,15 +73,6 @@ class RocksStore:
             self._release()
             raise
 
-    @staticmethod
-    def destroy(directory: Path) -> None:
-        """Remove a partition's database, or any other file in its place; no process may have it open.
-
-        Raises:
-            DiskUnusable: it cannot be removed.
-        """
-        partition_directory.destroy(directory)
-
     def progress(self) -> Progress:
         """Its progress in the SOW topic."""
         self._end_load()
@@ -184,7 +175,7 @@ class RocksStore:
         """Delete all records: continue with a new, empty database."""
         self._abandon()
         self._is_loading = False
-        self.destroy(self._directory)
+        partition_directory.destroy(self._directory)
         self._db = self._open()
         self._expiring_from_ms = None
         self._claim()

@@ -13,7 +13,7 @@ import pytest
 
 from processor.errors import StateDamaged
 from processor.record import Stored
-from processor.store import layout
+from processor.store import layout, partition_directory
 from processor.store.contract import Progress
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
@@ -87,7 +87,7 @@ def test_damage_is_found_when_the_store_is_opened_and_a_new_one_takes_its_place(
     calamity(directory)
     with pytest.raises(StateDamaged, match=str(directory)) as damage:
         open_rocks()
-    RocksStore.destroy(directory)
+    partition_directory.destroy(directory)
     store = open_rocks()
     assert damage, "the error, and all that it refers to, is still there"
     assert (store.progress(), list(store.scan())) == (Progress(0, 0), [])

@@ -12,6 +12,7 @@ import pytest
 
 from processor.errors import DiskUnusable, StateDamaged, StateLocked
 from processor.record import Stored
+from processor.store import partition_directory
 from processor.store.contract import Progress
 from processor.store.errors import mapped_errors
 from processor.store.rocksdb import RocksStore
@@ -114,7 +115,7 @@ def test_a_read_only_file_system_is_told(disk: SmallDisk, open_rocks):
         with pytest.raises(DiskUnusable, match=r"Read-only file system.*mount the file system for writing"):
             open_rocks(disk.path / "0")
     with pytest.raises(DiskUnusable, match="Read-only file system"):
-        RocksStore.destroy(disk.path / "0")
+        partition_directory.destroy(disk.path / "0")
 
 
 LIMITED = """

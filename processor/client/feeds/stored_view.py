@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from processor.client.feeds.stored_partition import ROW_FORMAT, StoredPartition
 from processor.errors import StateDamaged, StateLocked, Stop
 from processor.kafka.partitioner import partition_for
+from processor.store import partition_directory
 from processor.store.contract import stale_reason
 from processor.store.rocksdb import RocksStore
 from processor.store.rocksdb_memory import RocksMemory
@@ -211,7 +212,7 @@ class StoredView:
             return RocksStore(directory, identity=identity, memory=self._memory)
         except StateDamaged as error:
             log.warning("the kept view in %s is damaged, and is filled again: %s", directory, error)
-            RocksStore.destroy(directory)
+            partition_directory.destroy(directory)
             return RocksStore(directory, identity=identity, memory=self._memory)
 
 

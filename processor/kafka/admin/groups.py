@@ -279,7 +279,7 @@ class GroupInspector:
         """Close the connections for offsets of groups, of which there is one a group, until the next request."""
         self._committed.renew()
 
-    def groups(self, names: Sequence[str], timeout_s: float = _TIMEOUT_S) -> dict[str, ConsumerGroup]:
+    def groups(self, names: Sequence[str]) -> dict[str, ConsumerGroup]:
         """Fetch the members of these groups; a group that Kafka does not know is `dead`.
 
         Raises:
@@ -287,7 +287,7 @@ class GroupInspector:
             Stop: Kafka refuses.
         """
         try:
-            return {name: question.answer() for name, question in ask_groups(self._client, names, timeout_s).items()}
+            return {name: question.answer() for name, question in ask_groups(self._client, names, _TIMEOUT_S).items()}
         except Stop:
             self._give_up()
             raise

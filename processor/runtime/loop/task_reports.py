@@ -121,20 +121,3 @@ class PipelineReport:
         total = max(total, remaining)
         self._restores[partition] = began_s, total
         return RestoreReport(total - remaining, total, now_s - began_s)
-
-
-class TaskReports:
-    """The reports of all pipelines of a process, by name."""
-
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """Start without reports.
-
-        Args:
-            clock_s: a clock that does not jump, in seconds.
-        """
-        self._clock_s = clock_s
-        self._reports: dict[str, PipelineReport] = {}
-
-    def of(self, pipeline: str) -> PipelineReport:
-        """The report of a pipeline, an empty one at first."""
-        return self._reports.setdefault(pipeline, PipelineReport(self._clock_s))

@@ -91,10 +91,6 @@ class PresentKeys(LogReplay):
             self._position = max(self._position, end)
             self.is_complete = True
 
-    def wipe_if_stale(self, horizon_ms: float) -> str | None:  # noqa: ARG002
-        """Keep all: there is nothing from before."""
-        return None
-
     def deletes(self, offset: int) -> list[Record]:
         """Return a delete of each record of the state whose key the input does not have.
 

@@ -37,19 +37,6 @@ if TYPE_CHECKING:
 log = structlog.stdlib.get_logger("sowstream.positions")
 
 
-class GroupOffset(NamedTuple):
-    """The group's offset of a partition, and the facts that it is compared with once the outputs are restored."""
-
-    committed: int | None
-    """The committed offset; None: the group has none."""
-    metadata: str | None
-    """The metadata of that offset."""
-    oldest: int
-    """The oldest input offset that Kafka keeps."""
-    has_records: bool
-    """True if the SOW topic has any records."""
-
-
 def settled_by_records(pipeline: Pipeline) -> dict[str, str]:
     """A digest of each setting that must stay as it is while a pipeline has records; views compare theirs themselves.
 
@@ -140,25 +127,30 @@ class InputPositions:
             position = InputPosition.read(task.marks.get(POSITION_NAME))
         if position is not None and task.state.scan(None, 1):
             self.refuse_changed(position)
-        committed = None if start.is_new else start.offset
-        group = GroupOffset(committed, start.metadata, start.oldest, has_records=has_records)
-        return self.begin(task.partition, group, position)
+        return self.begin(task.partition, start, position, has_records=has_records)
 
-    def begin(self, partition: int, group: GroupOffset, position: InputPosition | None) -> Beginning:
+    def begin(
+        self, partition: int, start: Start, position: InputPosition | None, *, has_records: bool = True
+    ) -> Beginning:
         """Decide where a partition's input begins, once its outputs are restored.
+
+        Args:
+            partition: its number.
+            start: where it begins by the group's offset; the oldest input where the group has none.
+            position: that of its outputs; None: they have none.
+            has_records: whether the SOW topic has any records.
 
         Raises:
             PartitionHeld: offset and position contradict each other, or both are missing.
         """
-        committed = group.committed
         if position is None:
-            if committed is None and group.has_records:
+            if start.is_new and has_records:
                 raise self._lost(partition, "the group has no offset, and nothing says which input its outputs have")
-            beginning = Beginning(group.oldest, None) if committed is None else Beginning(committed, group.metadata)
+            beginning = Beginning(start.offset, start.metadata)
         else:
             self._refuse_foreign(partition, position)
-            beginning = self._compared(partition, group, position)
-        self.refuse_gone(partition, beginning.offset, group.oldest)
+            beginning = self._compared(partition, start, position)
+        self.refuse_gone(partition, beginning.offset, start.oldest)
         return beginning
 
     def refuse_fenced(self, partition: int, fence: bytes | None) -> None:
@@ -214,18 +206,18 @@ class InputPositions:
                 f"and this one is {self._application_id!r}: two must not write the same topics",
             )
 
-    def _compared(self, partition: int, group: GroupOffset, position: InputPosition) -> Beginning:
+    def _compared(self, partition: int, start: Start, position: InputPosition) -> Beginning:
         """Compare the group's offset with the position, which normally agree."""
-        committed = group.committed
-        if committed is None:
+        committed = start.offset
+        if start.is_new:
             log.warning(
                 "the group has no offset; going on where the outputs stand",
                 topic=self._source, partition=partition, offset=position.offset,
             )  # fmt: skip
             return Beginning(position.offset, position.note)
-        if CommitMetadata.read(group.metadata).ends is not None:
+        if CommitMetadata.read(start.metadata).ends is not None:
             # Committed by a worker without a transaction: redelivered records behind it are recognised.
-            return Beginning(committed, group.metadata)
+            return Beginning(committed, start.metadata)
         if committed < position.offset:
             raise self._lost(
                 partition,
@@ -237,7 +229,7 @@ class InputPositions:
                 "the group is ahead of the outputs; records between were merged by an older version, or are skipped",
                 topic=self._source, partition=partition, offset=committed, position=position.offset,
             )  # fmt: skip
-        return Beginning(committed, group.metadata)
+        return Beginning(committed, start.metadata)
 
     def _lost(self, partition: int, why: str) -> PartitionHeld:
         adopt = f"sowstream offsets adopt {self._family} --from"

@@ -10,6 +10,7 @@ import structlog
 from processor.errors import BrokerUnavailable, DiskFull, StateDamaged
 from processor.kafka.admin.questions import PartitionQuestion
 from processor.runtime.metrics import BLOCK_CACHE, STATE_OPENED, STATE_WIPED
+from processor.store import partition_directory
 from processor.store.layered_state import LayeredState
 from processor.store.rocksdb import RocksStore
 
@@ -95,7 +96,7 @@ class StateDirectory:
             store, state = self._create(directory, identity)
         except StateDamaged as error:
             damage = error
-            RocksStore.destroy(directory)
+            partition_directory.destroy(directory)
             store, state = self._create(directory, identity)
         self._report(directory, store, damage)
         return state

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from processor.record import Record
     from processor.runtime.loop.clients import RetentionHeadroom, WaitingRecords
     from processor.runtime.loop.committer import Committer
-    from processor.runtime.loop.task_reports import TaskReports
+    from processor.runtime.loop.task_reports import PipelineReport
     from processor.runtime.task import Task
     from processor.runtime.worker.worker_identity import ProcessSlot
     from processor.telemetry.tracing import Spans
@@ -89,7 +89,7 @@ class Assembly:
         control: ControlThread | None = None,
         beat: Callable[[], None] = lambda: None,
         headroom: RetentionHeadroom | None = None,
-        reports: TaskReports | None = None,
+        reports: Mapping[str, PipelineReport] | None = None,
         backlogs: Mapping[str, WaitingRecords] | None = None,
         consumers: int = 1,
         fenced: Callable[[Pipeline, bytes], str | None] = lambda _pipeline, _mark: None,
@@ -114,7 +114,7 @@ class Assembly:
         self._control = control
         self._beat = beat
         self._headroom = headroom
-        self._reports = reports
+        self._reports = reports or {}
         self._backlogs = backlogs or {}
         self._fenced = fenced
         runtime = config.runtime
@@ -175,7 +175,7 @@ class Assembly:
             limits=limits,
             headroom=self._headroom,
             backlog=self._backlogs.get(pipeline.name),
-            report=None if self._reports is None else self._reports.of(pipeline.name),
+            report=self._reports.get(pipeline.name),
             fenced=partial(log_fencing_member, admin, group, pipeline.source, self._slot.name),
             input_codec=input_codec,
         )

@@ -17,9 +17,9 @@ from processor.runtime.worker.supervision import PipelineState
 from processor.telemetry.page_server import Answer, PageServer, metrics_page
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from processor.runtime.loop.task_reports import PipelineReport, TaskReport, TaskReports
+    from processor.runtime.loop.task_reports import PipelineReport, TaskReport
     from processor.runtime.worker.supervision import Supervised
 
 
@@ -40,7 +40,7 @@ class Health:
         self,
         name: str,
         pipelines: Sequence[Supervised],
-        reports: TaskReports,
+        reports: Mapping[str, PipelineReport],
         *,
         clock_s: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
@@ -112,7 +112,7 @@ class Health:
             return "waiting for Kafka" if isinstance(pipeline.error, BrokerUnavailable) else f"failed: {pipeline.error}"
         if pipeline.state is not PipelineState.RUNNING:
             return str(pipeline.state.value)
-        report = self._reports.of(pipeline.pipeline.name)
+        report = self._reports[pipeline.pipeline.name]
         if not report.is_member:
             return "joining its group"
         return "waiting for its first partitions" if report.is_settling else self._unsettled(report)
@@ -135,7 +135,7 @@ class Health:
 
     def _pipeline_status(self, pipeline: Supervised) -> dict[str, Any]:
         name = pipeline.pipeline.name
-        report = self._reports.of(name)
+        report = self._reports[name]
         return {
             "name": name,
             "state": pipeline.state.value,

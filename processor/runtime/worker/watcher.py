@@ -118,7 +118,6 @@ class TopicMonitor:
         *,
         on_change: Callable[[Stop, Collection[str]], None],
         headroom: RetentionHeadroom,
-        interval_s: float = INTERVAL_S,
     ) -> None:
         """Create a monitor; it sends no request before `run`.
 
@@ -128,13 +127,11 @@ class TopicMonitor:
             on_change: called with the changes that end pipelines, and the names of the topics. A topic is then looked
                 at as if for the first time.
             headroom: takes the retention time of each topic.
-            interval_s: time between two looks.
         """
         self._admin = admin
         self._specs = {spec.name: spec for spec in specs}
         self._on_change = on_change
         self._headroom = headroom
-        self._interval_s = interval_s
         self._before: dict[str, ActualTopic] = {}
         self._unconfirmed = UnconfirmedChanges()
 
@@ -143,9 +140,9 @@ class TopicMonitor:
         now = self._look()
         wrong = [] if now is None else changes(self._specs.values(), self._before, now)
         refused = [problem for problem in wrong if problem.severity == "refuse"]
-        pause_s = min(_AGAIN_S, self._interval_s) if refused else self._interval_s
+        pause_s = _AGAIN_S if refused else INTERVAL_S
         if now is None:  # The look also detects whether Kafka is away, and when it is back.
-            pause_s = min(_SILENT_S, self._interval_s)
+            pause_s = _SILENT_S
         doubtful = {problem.topic for problem in refused}
         self._remember({name: topic for name, topic in (now or {}).items() if name not in doubtful})
         confirmed = self._unconfirmed.confirm(refused)

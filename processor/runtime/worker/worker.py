@@ -26,7 +26,7 @@ from processor.installation.view_aggregation import with_aggregation
 from processor.kafka.admin.admin import Admin
 from processor.kafka.admin.groups import GroupInspector
 from processor.runtime.loop.clients import RetentionHeadroom, WaitingRecords
-from processor.runtime.loop.task_reports import TaskReports
+from processor.runtime.loop.task_reports import PipelineReport
 from processor.runtime.loop.watchdog import Stuck, Watchdog
 from processor.runtime.metrics import show_process
 from processor.runtime.worker import os_process
@@ -111,7 +111,7 @@ class _Worker:
         self._running: dict[str, Pipeline] = {}
         admin = Admin(config.kafka, awaits_names=True)
         headroom = RetentionHeadroom()
-        self._reports = TaskReports()
+        self._reports = {pipeline.name: PipelineReport() for pipeline in chosen}
         backlogs = {pipeline.name: WaitingRecords() for pipeline in chosen}
         self._assembly = Assembly(
             config,
@@ -151,7 +151,7 @@ class _Worker:
                     one.source,
                     one.output("dlq"),
                     config.letters_group(one.name),
-                    self._reports.of(one.name),
+                    self._reports[one.name],
                     backlogs[one.name],
                 )
                 for one in chosen
@@ -291,7 +291,7 @@ class _Worker:
         pipeline = self._running[pipeline.name] = self._fenced_pipelines.of(pipeline)
         pipeline = with_aggregation(self._config, pipeline)
         self._watchdog.watch()
-        self._reports.of(pipeline.name).clear()
+        self._reports[pipeline.name].clear()
         try:
             thread = self._assembly.thread(pipeline, stop.is_set)
             self._watchdog.watch_call(thread.call)

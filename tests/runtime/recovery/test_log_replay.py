@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Message
@@ -19,8 +19,9 @@ from processor.kafka.message import by_log, records
 from processor.record import Record, Stored
 from processor.runtime.recovery import input_comparison, log_replay
 from processor.runtime.recovery.input_comparison import PresentKeys
-from processor.runtime.recovery.input_position import Beginning, GroupOffset, InputPositions, settled_by_records
+from processor.runtime.recovery.input_position import Beginning, InputPositions, settled_by_records
 from processor.runtime.recovery.log_replay import SowReplay
+from processor.runtime.recovery.restore_range import Start
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.store.rocksdb import RocksStore
@@ -157,9 +158,11 @@ def positions() -> InputPositions:
 
 def group_offset(
     committed: int | None, note: str | None = None, *, oldest: int = 0, has_records: bool = True
-) -> GroupOffset:
-    """Create a group offset."""
-    return GroupOffset(committed, note, oldest, has_records)
+) -> dict[str, Any]:
+    """Create the arguments for a group offset."""
+    is_new = committed is None
+    start = Start(oldest if committed is None else committed, is_new=is_new, metadata=note, oldest=oldest)
+    return {"start": start, "has_records": has_records}
 
 
 @pytest.mark.parametrize(
@@ -234,14 +237,14 @@ def test_another_value_is_no_position(value):
 )
 def test_the_beginning_by_group_offset_and_position(positions, what, position, begin):
     """A new group begins with the oldest record; without an offset a group begins at the position."""
-    assert positions.begin(3, what, position) == begin
+    assert positions.begin(3, position=position, **what) == begin
 
 
 def test_a_group_ahead_of_the_position_is_logged(positions):
     """Records were skipped, or merged by an older version: the partition goes on with a warning."""
     with capture_logs() as logs:
-        positions.begin(3, group_offset(120), OURS)
-        positions.begin(3, group_offset(100), OURS)
+        positions.begin(3, position=OURS, **group_offset(120))
+        positions.begin(3, position=OURS, **group_offset(100))
     assert [entry["offset"] for entry in logs] == [120]
 
 
@@ -261,7 +264,7 @@ def test_a_group_ahead_of_the_position_is_logged(positions):
 def test_a_partition_with_contradictory_positions_is_held(positions, what, position, reason, says):
     """The error message has a command for each way out."""
     with pytest.raises(PartitionHeld, match=r"orders\.publish partition 3") as raised:
-        positions.begin(3, what, position)
+        positions.begin(3, position=position, **what)
     assert raised.value.reason == reason
     assert says in str(raised.value)
     assert "sowstream offsets adopt orders --from" in str(raised.value)

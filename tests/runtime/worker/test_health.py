@@ -15,7 +15,7 @@ from processor.config import TopicConfig
 from processor.errors import BrokerUnavailable, Stop, TopicFenced
 from processor.hosting.pipeline import Pipeline
 from processor.installation.hold import Hold
-from processor.runtime.loop.task_reports import SETTLING_S, TaskReports
+from processor.runtime.loop.task_reports import SETTLING_S, PipelineReport
 from processor.runtime.task_state import TaskState
 from processor.runtime.worker.health import ALIVE_S, FAULT_S, Health, serve
 from processor.runtime.worker.supervision import PipelineState, Supervised
@@ -38,13 +38,13 @@ class Process:
 
     def __init__(self) -> None:
         self.now_s, self.away_s = 50.0 - SETTLING_S, 0.0
-        self.reports = TaskReports(lambda: self.now_s)
+        self.reports = {name: PipelineReport(lambda: self.now_s) for name in ("orders", "trades")}
         self.orders, self.trades = (
             Supervised(Pipeline.of(DeltaMerge, TOPIC, name=name, topic=TOPIC), idle) for name in ("orders", "trades")
         )
         for pipeline in (self.orders, self.trades):
             pipeline.state = PipelineState.RUNNING
-            self.reports.of(pipeline.pipeline.name).joined(True)
+            self.reports[pipeline.pipeline.name].joined(True)
         self.now_s = 50.0
         self.health = Health(
             "worker-0",
@@ -58,7 +58,7 @@ class Process:
     def show(self, *states: TaskState, remaining: dict[int, int] | None = None, holds: dict[int, Hold] | None = None):
         """Report the tasks of `orders`, each with a lag of 5 records."""
         lags = dict.fromkeys(range(len(states)), 5)
-        self.reports.of("orders").update(dict(enumerate(states)), remaining or {}, holds or {}, lags)
+        self.reports["orders"].update(dict(enumerate(states)), remaining or {}, holds or {}, lags)
 
 
 def hold(age_s: float) -> Hold:
@@ -88,14 +88,14 @@ def test_a_process_is_unready_while_a_partition_does_not_run(process: Process, s
 
 def test_a_process_is_unready_until_its_group_has_answered(process: Process) -> None:
     """A process without partitions may be one that waits for its assignment."""
-    process.reports.of("trades").clear()
+    process.reports["trades"].clear()
     assert process.health.unready() == ["trades: joining its group"]
 
 
 def test_a_new_member_is_unready_until_the_group_has_given_it_partitions(process: Process) -> None:
     """The first round of a cooperative rebalance assigns nothing to a new member; one that stays without is ready."""
-    process.reports.of("orders").clear()
-    process.reports.of("orders").joined(True)
+    process.reports["orders"].clear()
+    process.reports["orders"].joined(True)
     assert process.health.unready() == ["orders: waiting for its first partitions"]
     process.now_s += SETTLING_S
     assert process.health.unready() == []
@@ -103,8 +103,8 @@ def test_a_new_member_is_unready_until_the_group_has_given_it_partitions(process
 
 def test_a_new_member_with_running_partitions_is_ready_at_once(process: Process) -> None:
     """Only a member without partitions waits for more."""
-    process.reports.of("orders").clear()
-    process.reports.of("orders").joined(True)
+    process.reports["orders"].clear()
+    process.reports["orders"].joined(True)
     process.show(RUNNING)
     assert process.health.unready() == []
 
