@@ -42,18 +42,13 @@ def _step(value: object) -> object:
     """Read a bare name as a plug-in without settings, and paths with expressions as the plug-in that computes them."""
     if isinstance(value, str):
         return {"use": value}
-    if _computes(value):
+    if isinstance(value, dict) and value and all(str(name).startswith("/") for name in value):
         return {"use": EXPRESSIONS, "settings": {"fields": value}}
     if isinstance(value, dict) and "use" not in value:
         wrong = next((name for name in value if not str(name).startswith("/")), None)
         if wrong is not None:
             raise ValueError(f"{wrong!r} is no path; write /{wrong}, or name a plug-in: use")
     return value
-
-
-def _computes(value: object) -> bool:
-    """Return whether a value is a mapping of paths to expressions."""
-    return isinstance(value, dict) and bool(value) and all(str(name).startswith("/") for name in value)
 
 
 def _steps(value: object) -> object:

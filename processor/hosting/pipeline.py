@@ -135,10 +135,6 @@ class Pipeline(NamedTuple):
         """True if the mark topic has the input position."""
         return "mark" in self.roles
 
-    def without_position(self) -> Pipeline:
-        """Return the pipeline without a mark topic, as in an installation that was made before it was needed."""
-        return self._replace(roles=tuple(role for role in self.roles if role != "mark"))
-
     def output(self, role: str) -> str:
         """Return the Kafka topic of an output; that of a queue is `<queue>.<role>`."""
         if role in self.outlets:

@@ -86,7 +86,8 @@ class HostedProcessor:
         """The suspected records, each of which is processed alone."""
         self.limit = RejectLimit(pipeline, partition)
         """Counts the rejected records."""
-        self._began_s = 0.0
+        self.began_s = 0.0
+        """The time of `begin`, on the monotonic clock."""
         self._record_ms = 0  # The timestamp of the last record that the processor has taken, if that is a former time.
         self._complete_batches: list[tuple[int, int]] = []  # As in `Counts.taken`.
         self._skip_until = -1  # The last input offset that an operator has ordered to skip.
@@ -114,7 +115,7 @@ class HostedProcessor:
             self.close_processor()  # It may have opened connections, and is made again at each attempt.
             raise
         self.flushes = type(self.processor).flush is not Processor.flush
-        self._began_s = time.monotonic()
+        self.began_s = time.monotonic()
 
     def process(self, records: Sequence[Record]) -> None:
         """Call the processor with its next records until enough output waits: `left` has the other records.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -170,11 +169,6 @@ class Task(HostedProcessor):
         self.left = self.missed
         if self._skips_unread and self._skip_until >= offset:
             self._pass_unread()
-
-    @property
-    def running_s(self) -> float:
-        """Seconds since `begin`."""
-        return time.monotonic() - self._began_s
 
     def skip(self, until: int, *, is_readable: bool) -> None:
         """Skip the records up to an offset: they become dead letters.

@@ -28,22 +28,18 @@ def lock(directory: Path) -> IO[bytes]:
         file = (directory / layout.LOCK_FILE).open("a+b")
     try:
         with mapped_errors("locking", directory):
-            _flock(file, directory)
+            try:
+                lock_file(file)
+            except BlockingIOError:
+                raise StateLocked(
+                    f"{directory} is in use by another process; give each worker its own state_dir, or stop the other"
+                ) from None
     except BaseException:
         file.close()
         raise
     _remove_former(directory)
     touch(file)
     return file
-
-
-def _flock(file: IO[bytes], directory: Path) -> None:
-    try:
-        lock_file(file)
-    except BlockingIOError:
-        raise StateLocked(
-            f"{directory} is in use by another process; give each worker its own state_dir, or stop the other"
-        ) from None
 
 
 def touch(file: IO[bytes]) -> None:

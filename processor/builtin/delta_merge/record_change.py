@@ -24,17 +24,14 @@ EXPIRED_MAX: Final = 2_000
 """Most records that expire at once: some 20 ms. When many are due together, input is processed in between."""
 
 
-def ttl_ms(expiration_s: float | None) -> int:
-    """A topic's `expiration` in milliseconds; 0 is for ever."""
-    return 0 if expiration_s is None else max(1, round(min(expiration_s * 1000, TTL_MS_MAX)))
-
-
 class Lifetime:
     """The time to live of a topic's records."""
 
     def __init__(self, expiration_s: float | None) -> None:
         """Create it from the topic's setting `expiration`; None is for ever."""
-        self._topic_ms = ttl_ms(expiration_s)
+        self._topic_ms = 0
+        if expiration_s is not None:
+            self._topic_ms = max(1, round(min(expiration_s * 1000, TTL_MS_MAX)))
         self.is_limited = self._topic_ms > 0
         """True if records of the topic expire by default."""
 

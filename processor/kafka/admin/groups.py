@@ -60,11 +60,6 @@ class ConsumerGroup(NamedTuple):
     """Its members."""
 
     @property
-    def is_stable(self) -> bool:
-        """True if the assignment is settled; while it is not, `assigned` may lack partitions."""
-        return self.state == "stable"
-
-    @property
     def assigned(self) -> dict[str, frozenset[int]]:
         """The partition numbers of each member, by member id."""
         return {one.member_id: frozenset(number for _, number in one.partitions) for one in self.members}
@@ -271,10 +266,6 @@ class GroupInspector:
     def _client(self) -> AdminClient:
         return AdminClient(properties.admin(self._kafka))
 
-    def _give_up(self) -> None:
-        """Have the next request sent by a new client: this one may still wait for a coordinator."""
-        leave(self.__dict__.pop("_client", None))
-
     def rest(self) -> None:
         """Close the connections for offsets of groups, of which there is one a group, until the next request."""
         self._committed.renew()
@@ -289,7 +280,8 @@ class GroupInspector:
         try:
             return {name: question.answer() for name, question in ask_groups(self._client, names, _TIMEOUT_S).items()}
         except Stop:
-            self._give_up()
+            # The next request is sent by a new client: this one may still wait for a coordinator.
+            leave(self.__dict__.pop("_client", None))
             raise
 
     def offsets(

@@ -142,12 +142,8 @@ class Publisher:
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failures += 1
-            self._first_failure = self._first_failure or _explained(error, message.topic())
+            self._first_failure = self._first_failure or kafka_errors.stop(error, f"publishing to {message.topic()}")
 
 
 def _report(topic: str, on_delivery: Delivered, error: KafkaError | None, _: Message) -> None:
-    on_delivery(None if error is None else _explained(error, topic))
-
-
-def _explained(error: KafkaError, topic: str | None) -> Stop:
-    return kafka_errors.stop(error, f"publishing to {topic}")
+    on_delivery(None if error is None else kafka_errors.stop(error, f"publishing to {topic}"))

@@ -138,21 +138,14 @@ class HeldTasks:
         self._metrics = metrics
         self._notices = notices
         self._orders = None if notices is None else notices.orders(pipeline)
-        self._holds = Holds() if holds is None else holds
+        self.holds = Holds() if holds is None else holds
+        """The held partitions."""
         self._skips: dict[int, int] = {}  # The last offset to skip, by partition, of pending orders.
         self._waiting: dict[int, Resume] = {}  # Orders that came during a retry, by partition.
 
-    def is_held(self, partition: int) -> bool:
-        """Return whether a partition is held now."""
-        return partition in self._holds.held
-
-    def last(self, partition: int) -> Hold | None:
-        """The hold of a partition that is held or was retried without progress yet; None for other partitions."""
-        return self._holds.last(partition)
-
     def hold(self, task: Task, error: PartitionHeld) -> None:
         """Hold a task, which the caller has closed or rewound."""
-        hold = self._holds.add(task.partition, error, task.committed_offset)
+        hold = self.holds.add(task.partition, error, task.committed_offset)
         write = log.error if hold.tries == 0 else log.warning
         write(
             "partition held",
@@ -190,7 +183,7 @@ class HeldTasks:
 
     def task_started(self, task: Task) -> None:
         """Withdraw the hold that a former owner of the partition may have published, unless it is still to come."""
-        if self._notices is None or self._holds.last(task.partition) is not None:
+        if self._notices is None or self.holds.last(task.partition) is not None:
             return
         place = self._stuck_at(task.partition)
         if place is None or place[0] < task.committed_offset:
@@ -198,7 +191,7 @@ class HeldTasks:
 
     def _stuck_at(self, partition: int) -> tuple[int, str] | None:
         """The place at which the processor of a former owner did not return, and the message."""
-        if self._notices is None or self._holds.last(partition) is not None:
+        if self._notices is None or self.holds.last(partition) is not None:
             return None
         return self._notices.stuck(self._pipeline, partition)
 
@@ -206,7 +199,7 @@ class HeldTasks:
         """Forget a partition that has left this thread; its next owner publishes its holds."""
         self._skips.pop(partition, None)
         self._waiting.pop(partition, None)
-        if self._holds.released(partition) is not None:
+        if self.holds.released(partition) is not None:
             self._show()
 
     def due(self, tasks: Mapping[int, Task]) -> list[Task]:
@@ -217,8 +210,8 @@ class HeldTasks:
         """
         while self._orders is not None and not self._orders.empty():
             self._carry_out(self._orders.get(), tasks)
-        held = self._holds.held
-        due = [tasks[partition] for partition in self._holds.take_due() if partition in tasks]
+        held = self.holds.held
+        due = [tasks[partition] for partition in self.holds.take_due() if partition in tasks]
         for task in due:
             if (until := self._skips.pop(task.partition, None)) is not None:
                 task.skip(until, is_readable=held[task.partition].reason != "unreadable_batch")
@@ -229,22 +222,22 @@ class HeldTasks:
     def release_recovered(self, tasks: Iterable[Task]) -> None:
         """Forget the holds of tasks that have made progress since. Called twice a second and after commits."""
         for task in tasks:
-            if task.partition not in self._holds.asked or task.task_state is not TaskState.RUNNING:
+            if task.partition not in self.holds.asked or task.task_state is not TaskState.RUNNING:
                 continue
-            hold = self._holds.last(task.partition)
-            if hold is None or (task.committed_offset <= hold.offset and task.running_s < _PROVEN_S):
+            hold = self.holds.last(task.partition)
+            if hold is None or (task.committed_offset <= hold.offset and time.monotonic() - task.began_s < _PROVEN_S):
                 continue
-            self._holds.released(task.partition)
+            self.holds.released(task.partition)
             self._waiting.pop(task.partition, None)
             log.info("partition goes on", pipeline=self._pipeline, partition=task.partition, was=hold.reason)
             self._publish(task.partition, None)
 
     def _carry_out(self, order: Resume, tasks: Mapping[int, Task]) -> None:
         """Retry the held partitions that an order names; it waits for those that are being retried."""
-        for partition in self._holds.asked:
+        for partition in self.holds.asked:
             if order.partition in (None, partition):
                 self._waiting[partition] = order
-        for partition, hold in self._holds.held.items():
+        for partition, hold in self.holds.held.items():
             if order.partition in (None, partition) and partition in tasks:
                 self._resume(order, tasks[partition], hold)
 
@@ -261,7 +254,7 @@ class HeldTasks:
         if hold.reason == "stuck":
             task.process_alone(hold.offset)
         log.info("partition resumed by order", pipeline=self._pipeline, partition=task.partition, skip=order.skip_until)
-        self._holds.ask_now(task.partition, order.at_ms)
+        self.holds.ask_now(task.partition, order.at_ms)
         return True
 
     def _publish(self, partition: int, hold: Hold | None) -> None:
@@ -271,4 +264,4 @@ class HeldTasks:
         self._show()
 
     def _show(self) -> None:
-        self._metrics.held(Counter(hold.reason for hold in self._holds.held.values()))
+        self._metrics.held(Counter(hold.reason for hold in self.holds.held.values()))

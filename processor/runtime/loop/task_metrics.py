@@ -156,11 +156,11 @@ class TaskMetrics:
     ) -> None:
         """Report the tasks to the health pages."""
         if self._report is not None:
-            holds = {partition: hold for partition in tasks if (hold := self._held.last(partition)) is not None}
+            holds = {partition: hold for partition in tasks if (hold := self._held.holds.last(partition)) is not None}
             self._report.update(self._states(tasks), remaining, holds, lags)
 
     def _states(self, tasks: Mapping[int, Task]) -> dict[int, TaskState]:
         return {
-            partition: TaskState.HELD if self._held.is_held(partition) else task.task_state
+            partition: TaskState.HELD if partition in self._held.holds.held else task.task_state
             for partition, task in tasks.items()
         }

@@ -43,7 +43,7 @@ def successors(assigned: Assigned, assignor: str, length: int) -> dict[int, list
             while len(dead) <= length and len(dead) < len(assigned):
                 if dead not in forecasts:
                     forecasts[dead] = after_death(forecasts[dead[:-1]], dead[-1:], assignor)
-                dead += (_owner(forecasts[dead], partition),)
+                dead += (next(member for member, owned in forecasts[dead].items() if partition in owned),)
             successors_of[partition] = list(dead[1:])
     return successors_of
 
@@ -77,10 +77,6 @@ def after_death(assigned: Assigned, dead: Collection[str], assignor: str) -> dic
     else:
         _fill_up(left, orphans)
     return {member: frozenset(partitions) for member, partitions in left.items()}
-
-
-def _owner(assigned: Assigned, partition: int) -> str:
-    return next(member for member, partitions in assigned.items() if partition in partitions)
 
 
 def _fill_up(left: dict[str, set[int]], orphans: Iterable[int]) -> None:
@@ -195,7 +191,7 @@ class GroupWatcher:
     def _take(self, group: ConsumerGroup, member: str) -> None:
         """Update the forecast, unless a rebalance is under way or this worker is no member."""
         self._last_error = ""
-        if group.is_stable and member in group.assigned and self._seen != (group, member):
+        if group.state == "stable" and member in group.assigned and self._seen != (group, member):
             self._seen = group, member
             self.partitions = standby_partitions(group.assigned, group.assignor, member, self._replicas, group.hosts)
             self.colocated = frozenset(

@@ -307,7 +307,7 @@ def _without_missing_mark(pipeline: Pipeline, admin: Admin) -> Pipeline:
     mark = pipeline.output("mark")
     if pipeline.has_marks or not pipeline.keeps_position or mark in admin.cluster().topics:
         return pipeline
-    return pipeline.without_position()
+    return pipeline._replace(roles=tuple(role for role in pipeline.roles if role != "mark"))
 
 
 def _rebuild_steps(pipeline: Pipeline) -> str:

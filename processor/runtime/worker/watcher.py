@@ -18,7 +18,7 @@ from processor.topics import changes, kept_ms
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.groups import GroupInspector
@@ -144,7 +144,10 @@ class TopicMonitor:
         if now is None:  # The look also detects whether Kafka is away, and when it is back.
             pause_s = _SILENT_S
         doubtful = {problem.topic for problem in refused}
-        self._remember({name: topic for name, topic in (now or {}).items() if name not in doubtful})
+        for name, topic in (now or {}).items():
+            if name not in doubtful:
+                self._before[name] = topic
+                self._headroom.set_retention(name, kept_ms(topic))
         confirmed = self._unconfirmed.confirm(refused)
         self._report([problem for problem in wrong if problem.severity == "warn"] + confirmed)
         return pause_s
@@ -157,11 +160,6 @@ class TopicMonitor:
             log.debug("topics not looked at", why=str(error))
             self._admin.refresh()  # To distinguish a silent broker from a Kafka that is away.
             return None
-
-    def _remember(self, now: Mapping[str, ActualTopic]) -> None:
-        self._before.update(now)
-        for name, topic in now.items():
-            self._headroom.set_retention(name, kept_ms(topic))
 
     def _report(self, wrong: Sequence[Problem]) -> None:
         """Log the changes, and end the pipelines that must not go on."""

@@ -94,7 +94,7 @@ class Crowd:
         while time.monotonic() < deadline_s:
             group = self._admin.ask_group(self._group, self._topic, 5.0).wait()
             everything = sum(map(len, group.assigned.values())) == self._partitions
-            if group.is_stable and everything and group.assigned.keys() == self._processes.keys():
+            if group.state == "stable" and everything and group.assigned.keys() == self._processes.keys():
                 return group
             time.sleep(0.1)
         raise SystemExit("the group does not settle")

@@ -148,8 +148,8 @@ def scene(unique: str) -> Scene:
 def test_a_hold_is_published_and_counted_until_the_first_commit(scene: Scene):
     """A hold ends with the first commit, not with the retry, which may fail again."""
     scene.hold(1, PartitionHeld("registry", "silent"))
-    assert scene.held.is_held(1)
-    assert not scene.held.is_held(2)
+    assert 1 in scene.held.holds.held
+    assert 2 not in scene.held.holds.held
     assert scene.shown("registry") == 1
     assert [(partition, hold.offset, hold.reason) for _, partition, hold in scene.notices.published if hold] == [
         (1, 40, "registry")
@@ -262,8 +262,8 @@ def test_a_successor_holds_a_task_that_begins_where_a_processor_did_not_return(s
     task.rewind()
     scene.notices.places[1] = (40, "it hung")
     assert scene.held.inherit(task, 40)
-    assert scene.held.is_held(1)
-    hold = scene.held.last(1)
+    assert 1 in scene.held.holds.held
+    hold = scene.held.holds.last(1)
     assert hold is not None
     assert (hold.reason, hold.offset, hold.message) == ("stuck", 40, "it hung")
     scene.clock.now_s += 1_000_000
@@ -388,10 +388,10 @@ def test_a_copy_delivers_its_updates_before_it_is_held_at_input_that_cannot_be_r
         until(lambda: turned.turn(1) and task.next_offset == 3, "the updates", pause_s=0)
         thread._consumer._hold(0, PartitionHeld("unreadable_batch", "it does not unpack"))
         turned.turn(2)
-        assert (thread._held.is_held(0), task.committed_offset) == (False, 1)
+        assert (0 in thread._held.holds.held, task.committed_offset) == (False, 1)
         now_ms[0] += 1_000
-        until(lambda: turned.turn(1) and thread._held.is_held(0), "the hold", pause_s=0)
-        hold = thread._held.last(0)
+        until(lambda: turned.turn(1) and 0 in thread._held.holds.held, "the hold", pause_s=0)
+        hold = thread._held.holds.last(0)
         assert hold is not None
         assert (hold.reason, hold.offset) == ("unreadable_batch", 3)
         turned.close()
@@ -417,8 +417,8 @@ def test_a_processor_that_cannot_begin_holds_its_partition_alone():
         thread._consumer = TwoPolls(thread._consumer, thread.on_revoked, None)
         with thread._transaction():
             thread._start(held, 7)
-        hold = thread._held.last(1)
-        assert (hold.reason, hold.offset, thread._held.is_held(0)) == ("plugin_failed", 7, False)
+        hold = thread._held.holds.last(1)
+        assert (hold.reason, hold.offset, 0 in thread._held.holds.held) == ("plugin_failed", 7, False)
         assert "orders partition 1: init raised ValueError" in hold.message
         assert (held.task_state, turned.task.task_state) == (TaskState.RESTORING, TaskState.RUNNING)
         with thread._transaction():
