@@ -27,9 +27,9 @@ from processor.testing.commit_check import OutputLogs, StateCheck, WatchedState
 from processor.wire.publisher_mark import mark_record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from processor.api import Codec, Headers, Marks, State, Value
+    from processor.api import Codec, Headers, Marks, Outgoing, State, Value
     from processor.config import QueueConfig
 
 BEHIND_MS: Final = 1_000
@@ -95,8 +95,7 @@ class ProcessorTestDriver:
         check_declaration(processor_type, processor_type.__name__)
         if not isinstance(settings, BaseModel):
             settings = validated(processor_type.settings_type, settings or {}, name)
-        if topic is None:
-            topic = settings if isinstance(settings, TopicConfig) else TopicConfig()
+        topic = topic or (settings if isinstance(settings, TopicConfig) else TopicConfig())
         self.now_ms = now_ms
         """The time of the clock; `advance_time` moves it."""
         self.input: list[Record] = []
@@ -118,8 +117,7 @@ class ProcessorTestDriver:
             queues=tuple((queues or {}).items()),
             outlets={role: Outlet(f"{name}.{role}", count) for role, count in (outlets or {}).items()},
         )
-        self._behind_ms = behind_ms
-        self._partition, self._partitions = partition, partitions
+        self._behind_ms, self._partition, self._partitions = behind_ms, partition, partitions
         self._check = StateCheck.of(self._pipeline, partition) if checks_state else None
         self._limits = OutputLimits(self._pipeline, batch_bytes_max=batch_bytes_max)
         self._codec = load_codec(topic.message_type, codec_options(topic, name=name, registry=registry))
@@ -200,7 +198,7 @@ class ProcessorTestDriver:
         if self._check is not None and self._pipeline.has_state:
             self._check.check(self._state, self._logs["sow"].open)
         if task.marks is not None:
-            self._logs.send(task, "mark", [mark_record(name, text) for name, text in task.marks.staged], self.now_ms)
+            self._send("mark", [mark_record(name, text) for name, text in task.marks.staged])
         sent = self._logs.finish(commit=True)
         counts = task.prepare().counts
         task.committed()
@@ -386,15 +384,17 @@ class ProcessorTestDriver:
             raise error
         for role, outgoing in outputs.items():
             if role not in self._pipeline.outlets:
-                self._logs.send(self._task, role, outgoing, self.now_ms)
+                self._send(role, outgoing)
                 continue
             for partition, record in zip(self._task.take_places(role), outgoing, strict=True):
-                self._logs.send(self._task, f"{role}@{partition}", [record], self.now_ms)
+                self._send(f"{role}@{partition}", [record])
+
+    def _send(self, role: str, outgoing: Sequence[Outgoing]) -> None:
+        self._logs.send(self._task, role, outgoing, self.now_ms)
 
 
 def _shorten_tracebacks() -> None:
     """Print the error of a failing processor as Python does: structlog's own form shows all variables, on 70 lines."""
     if not structlog.is_configured():
-        *first, _ = structlog.get_config()["processors"]
         shown = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        structlog.configure(processors=[*first, shown])
+        structlog.configure(processors=[*structlog.get_config()["processors"][:-1], shown])

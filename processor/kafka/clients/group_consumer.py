@@ -148,9 +148,7 @@ class GroupConsumer:
 
     def pause(self, partition: int) -> None:
         """Stop reading a partition until `begin`."""
-        self.ended.pop(partition, None)
-        self.unreadable.pop(partition, None)
-        self._stalls.end(partition)
+        self._forget(partition)
         self._consumer.pause([TopicPartition(self.topic, partition)])
 
     def lag(self, partition: int, offset: int) -> int:
@@ -289,11 +287,14 @@ class GroupConsumer:
         self._listener.on_lost([partition.partition for partition in partitions])
         self._give_up(consumer, partitions)
 
+    def _forget(self, partition: int) -> None:
+        self.ended.pop(partition, None)
+        self.unreadable.pop(partition, None)
+        self._stalls.end(partition)
+
     def _give_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        for partition in partitions:
-            self.ended.pop(partition.partition, None)
-            self.unreadable.pop(partition.partition, None)
-            self._stalls.end(partition.partition)
+        for place in partitions:
+            self._forget(place.partition)
         try:
             consumer.incremental_unassign(partitions)
         except KafkaException as error:
