@@ -38,6 +38,8 @@ class Scripted:
         self._admin = self
         self.looks: deque[list[tuple[int, list[Record]]] | Stop] = deque()
         self._offset = 0
+        self.silent_s = 0.0
+        """The time for which the partitions of the next reads were not read."""
 
     def come(self, *partitions: int, n: int) -> None:
         """Let the next read return a record of key 1 in each of these partitions."""
@@ -61,7 +63,7 @@ class Scripted:
         look = self.looks.popleft() if self.looks else []
         if isinstance(look, Stop):
             raise look
-        return FetchedBatches(look, {})
+        return FetchedBatches(look, {}, self.silent_s)
 
     def between(self, *_args: object, **_options: object) -> Iterator[tuple[int, list[Record]]]:
         """No records: there is no snapshot."""
@@ -218,6 +220,47 @@ def test_a_pause_beyond_the_delete_retention_causes_a_new_snapshot(monkeypatch: 
     ]
     with pytest.raises(PositionLost, match=r"orders.sow: nothing was read for 7,20\d s, longer than .* deletes may be"):
         without.fetch(0)
+
+
+@pytest.mark.parametrize("error", [None, BrokerUnavailable("not now")])
+def test_a_partition_that_was_cut_off_for_long_is_read_again(error: BrokerUnavailable | None):
+    """After longer than the topic's delete retention, or if that cannot be asked, deletes may be missing."""
+    boundary = Scripted()
+    feed = kept(boundary, snapshot=False)
+    boundary.silent_s = 3_500.0
+    boundary.come(0, n=1)
+    assert [message.data["n"] for message in feed.fetch(0)] == [1]
+    boundary.come(0, n=2)
+    if error is None:
+        boundary.silent_s = 3_700.0
+    else:
+        boundary.asked.append(error)
+    with pytest.raises(PositionLost):
+        feed.fetch(0)
+
+
+def test_the_time_without_a_read_is_that_of_each_partition(monkeypatch: pytest.MonkeyPatch):
+    """A partition is silent since its last record or end, or since it was known to have nothing more."""
+    now_s = [1_000.0]
+    monkeypatch.setattr(time, "time", lambda: now_s[0])
+    reads: list[ReadResult] = []
+    boundary = SnapshotBoundary.__new__(SnapshotBoundary)
+    boundary.topic, boundary.ends, boundary._lasts, boundary._current_s = "t", {0: 0, 1: 0}, {}, {}
+    boundary._make, boundary._has_marks, boundary._watch = lambda _: [Record(b"1", b"{}", [], 0, 0)], False, None
+    boundary._reader = SimpleNamespace(add=list, read=lambda *_: reads.pop() if reads else ReadResult([], []))  # type: ignore[assignment]
+    boundary._admin = SimpleNamespace(end_offsets=lambda *_: {0: 9, 1: 7})  # type: ignore[assignment]
+    boundary.follow()
+
+    def silent_s(partition: int, *, is_end: bool = False) -> float:
+        """The time that a read of a record of a partition, or of its end, returns 100 s later."""
+        now_s[0] += 100
+        record = KafkaMessage(topic="t", partition=partition, offset=0, key=b"1", value=b"{}")
+        reads.append(ReadResult([], [Position("t", partition, 1)]) if is_end else ReadResult([record], []))
+        return boundary.after(0).silent_s
+
+    assert [silent_s(0), silent_s(0), silent_s(1), silent_s(0, is_end=True)] == [100, 100, 300, 200]
+    assert boundary.quiet_ends({0: 8, 1: 7}) == {1: 7}
+    assert [silent_s(1), silent_s(0)] == [100, 200]
 
 
 def test_without_the_right_to_ask_a_day_of_delete_retention_is_assumed(monkeypatch: pytest.MonkeyPatch):

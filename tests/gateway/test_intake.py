@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from processor.client.feeds.snapshot_boundary import FetchedBatches
 from processor.client.feeds.stored_view import StoredView
+from processor.errors import PositionLost
 from processor.gateway.feeds.intake import PART_MAX, Intake
 from processor.gateway.feeds.kafka_feed import KafkaFeed
 from processor.gateway.sessions import host
@@ -97,6 +99,18 @@ def test_an_engine_that_fails_is_not_used_any_more(tmp_path, monkeypatch, call):
     assert not feed.is_ready
     assert feed._broken.is_set()
     assert feed.updates == 0
+
+
+def test_a_feed_that_could_not_read_for_long_begins_again(tmp_path):
+    """After a time without a read in which deletes may have been compacted away, the view is wiped and read again."""
+
+    def check_pause(silent_s):
+        raise PositionLost(f"nothing was read for {silent_s} s")
+
+    boundary = SimpleNamespace(after=lambda: FetchedBatches([], {0: 7}, 90_000.0), check_pause=check_pause)
+    feed = KafkaFeed(ORDERS, {}, "orders.sow", group="g", directory=tmp_path, history_bytes=1_000)
+    with pytest.raises(PositionLost, match=r"90000\.0 s"):
+        feed._read(boundary)
 
 
 @pytest.mark.parametrize(("bookmark", "resumes"), [(11, False), (3_000, False), (5_001, True)])

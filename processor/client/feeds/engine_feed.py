@@ -38,6 +38,7 @@ _AHEAD_S: Final = 0.005  # How often a reader that reads ahead looks for more wh
 _TURN_S: Final = 0.25  # Longest turn: of reading a snapshot, or records that make no messages.
 _REFRESH_S: Final = 600.0
 _PAUSE_S: Final = 60.0  # A reader that paused for longer asks whether Kafka may have removed deletes meanwhile.
+_SILENT_S: Final = _REFRESH_S * 2  # A partition of which nothing was heard for longer was cut off.
 _GONE_PATIENCE_S: Final = 30.0
 _GONE_WAIT_S: Final = 0.1
 
@@ -257,8 +258,7 @@ class EngineFeed(TopicFeed[SubscriptionSpec]):
             if self._has_told_all:
                 self._view.settle()
             self._look(wait_s)
-            if not self._given:
-                self._refresh()
+            self._refresh()
         has_come = bool(self._given)
         for _ in range(len(self._given) if self._reads_ahead else min(1, len(self._given))):
             partition, records = self._given.popleft()
@@ -300,13 +300,18 @@ class EngineFeed(TopicFeed[SubscriptionSpec]):
             self._failure = error
             return
         self._read_s, self._looked_s = time.monotonic(), time.time()
+        if fetched.silent_s > _SILENT_S and self._keeps and not self._replays:
+            try:
+                self._boundary.check_pause(fetched.silent_s)
+            except BrokerUnavailable as error:
+                raise PositionLost(str(error)) from None  # What was read cannot be read again.
         self._ends = fetched.ends
         for partition, records in fetched.batches:
             parts = range(0, len(records), self._given_max)
             self._given.extend((partition, records[begin : begin + self._given_max]) for begin in parts)
 
     def _refresh(self) -> None:
-        """Renew the timestamp of a kept view while nothing arrives: a view with an old timestamp may lack deletes."""
+        """Renew the timestamp of a kept view where nothing arrives: a view with an old timestamp may lack deletes."""
         now_s = time.monotonic()
         if now_s < self._refresh_s:
             return

@@ -97,6 +97,8 @@ class FetchedBatches(NamedTuple):
     """Partitions with their next committed records, in order."""
     ends: dict[int, int]
     """Partitions without further records for now, with the lowest possible offset of the next one."""
+    silent_s: float = 0.0
+    """The longest time for which one of these partitions had not been read, nor was known to have nothing more."""
 
 
 class SnapshotBoundary:
@@ -143,6 +145,8 @@ class SnapshotBoundary:
         self._has_marks = has_marks
         self._moved_to = ""
         self._lasts: dict[int, int] = {}  # The offset of the mark in each partition, once the topic has moved.
+        # When each partition was last known to be read on, by the wall clock: others stand in a suspended machine.
+        self._current_s: dict[int, float] = {}
         self._watch = None if topic_id is None else IdentityWatch(admin, topic, topic_id, len(self.ends))
         self._reader = LogReader(kafka, group=group, fetch_wait_ms=None if follows else BOUNDED_FETCH_WAIT_MS)
 
@@ -207,6 +211,7 @@ class SnapshotBoundary:
             begins: other offsets to begin at, by partition.
         """
         begins = self.ends if begins is None else begins
+        self._note_current(begins)
         self._reader.add(Position(self.topic, partition, begin) for partition, begin in begins.items())
 
     def after(self, timeout_s: float = _WAIT_S) -> FetchedBatches:
@@ -222,13 +227,16 @@ class SnapshotBoundary:
         if self._watch is not None:
             self._watch.check()
         read = self._read(min(timeout_s, _WAIT_S))
+        messages_of = by_partition(read.messages)
         batches = [
             (partition, batch)
-            for partition, messages in by_partition(read.messages).items()
+            for partition, messages in messages_of.items()
             if (batch := self._records(partition, messages))
         ]
         ends = {position.partition: position.offset for position in read.ends}
-        return FetchedBatches(batches, {number: min(end, self._lasts.get(number, end)) for number, end in ends.items()})
+        silent_s = self._note_current([*messages_of, *ends])
+        ends = {number: min(end, self._lasts.get(number, end)) for number, end in ends.items()}
+        return FetchedBatches(batches, ends, silent_s)
 
     def oldest(self, partition: int) -> int:
         """The oldest offset kept, by a request: librdkafka's own OFFSET_BEGINNING takes half a second to find it.
@@ -267,7 +275,9 @@ class SnapshotBoundary:
             ends = self._admin.end_offsets(self.topic, positions, _LOOK_TIMEOUT_S) if positions else {}
         except Stop:
             return {}
-        return {partition: end for partition, end in ends.items() if end <= positions[partition]}
+        quiet = {partition: end for partition, end in ends.items() if end <= positions[partition]}
+        self._note_current(quiet)
+        return quiet
 
     def at_time(self, time_ms: int) -> dict[int, int]:
         """The offset of each partition's first record of this time or later; the boundary if there is none before it.
@@ -285,6 +295,14 @@ class SnapshotBoundary:
     def close(self) -> None:
         """Close the connection."""
         self._reader.close()
+
+    def _note_current(self, partitions: Iterable[int]) -> float:
+        """Note that partitions are read on; returns the longest time since that was last noted of one of them."""
+        now_s, silent_s = time.time(), 0.0
+        for partition in partitions:
+            silent_s = max(silent_s, now_s - self._current_s.get(partition, now_s))
+            self._current_s[partition] = now_s
+        return silent_s
 
     def _records(self, partition: int, messages: Sequence[Message]) -> list[Record]:
         """Messages of a partition as records, up to the mark that says that the topic has moved."""

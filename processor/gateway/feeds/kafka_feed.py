@@ -52,6 +52,8 @@ _BATCH_MAX: Final = 1_000
 _WRITE_INTERVAL_S: Final = 10.0
 _LOOK_S: Final = 60.0
 """Time between two requests for the ends of quiet partitions."""
+_SILENT_S: Final = _LOOK_S * 2
+"""A partition of which nothing was heard for longer was cut off, or the machine was suspended."""
 _RETRY_S: Final = 1.0
 _RETRY_MAX_S: Final = 10.0
 _EXACT_S: Final = SNAPSHOT_MS_MAX / 1000 * 0.8
@@ -293,6 +295,8 @@ class KafkaFeed:
                 self._broken.clear()
                 raise StateDamaged(f"the view of {self.topic.name} could not take a record")
             fetched = boundary.after()
+            if fetched.silent_s > _SILENT_S:
+                boundary.check_pause(fetched.silent_s)  # Otherwise the view might keep deleted records for ever.
             for partition, records in fetched.batches:
                 for begin in range(0, len(records), _BATCH_MAX):
                     part = records[begin : begin + _BATCH_MAX]
