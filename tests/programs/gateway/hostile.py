@@ -180,9 +180,10 @@ def gateway_process(directory: Path, records: int, pipe: Any, worker: Any) -> No
 
     asks_worker = threading.Lock()
     memory.MemoryFeed, plain = DiskFeed, memory.MemoryFeed  # type: ignore[misc]
-    (directory / "tokens.yaml").write_text("t-mean: {user: mean}\nt-good: {user: good}\n")
+    (directory / "tokens.yaml").write_text("t-mean: {user: mean}\nt-good: {user: good}\nt-narrow: {user: narrow}\n")
     everything = "{orders: {read: true, publish: true, delete: true}}"
-    (directory / "rights.yaml").write_text(f"users: {{mean: {everything}, good: {everything}}}\n")
+    narrow = '{orders: {read: "/qty >= 0", delete: true}}'
+    (directory / "rights.yaml").write_text(f"users: {{mean: {everything}, good: {everything}, narrow: {narrow}}}\n")
     world = World(auth={"tokens_file": directory / "tokens.yaml"}, entitlements=directory / "rights.yaml")
     memory.MemoryFeed = plain  # type: ignore[misc]
     feed = world.feeds["orders"]
@@ -284,7 +285,7 @@ def run(address: str, hostile: Hostile, seconds: float, patience_s: float) -> st
         patience_s = seconds  # Each slows the others.
     if hostile.way == HTTP:
         request = urllib.request.Request(
-            f"http://{address}{hostile.frames[0]}", headers={"Authorization": "Bearer t-mean"}
+            f"http://{address}{hostile.frames[0]}", headers={"Authorization": f"Bearer {hostile.token}"}
         )
         try:
             with urllib.request.urlopen(request, timeout=patience_s) as answer:
@@ -302,7 +303,7 @@ def run(address: str, hostile: Hostile, seconds: float, patience_s: float) -> st
         """The address, as `PlainClient` takes it."""
 
     Place.address = address  # type: ignore[attr-defined]
-    client = PlainClient(Place(), "t-mean")
+    client = PlainClient(Place(), hostile.token)
     outcomes: dict[str, int] = {}
     messages = 0
     until_s = time.monotonic() + patience_s

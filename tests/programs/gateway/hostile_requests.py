@@ -30,6 +30,8 @@ class Hostile(NamedTuple):
     """The path of a GET, or frames."""
     answers: int = 1
     """The requests in it, each of which is answered."""
+    token: str = "t-mean"
+    """The token of its user."""
 
 
 def get(name: str, kind: str = "sow", **query: Any) -> Hostile:
@@ -178,4 +180,8 @@ def requests(records: int) -> Iterator[Hostile]:
     yield get("a page far behind", order_by="/note", skip_n=190_000, top_n=10)
     yield Hostile("GET topics", HTTP, ("/v1/topics",))
     yield Hostile("GET metrics", HTTP, ("/metrics",))
+    narrow = ({"filter": "/desk = 'd7'"}, {"filter": "/qty > -5"}, {"keys": [f"none-{n}" for n in range(50_000)]})
+    for fields in narrow:
+        delete = ws(f"a delete by {', '.join(fields)} under a read filter", {"op": "sow_delete", **fields})
+        yield delete._replace(token="t-narrow")
     assert records
