@@ -132,7 +132,7 @@ def fetch_status(config: Config, watched: Sequence[Watched]) -> Status:
     places = {one.name: [(one.source, number) for number in range(topics.get(one.source, 0))] for one in watched}
     outputs = [(one.sow, number) for one in watched if one.sow is not None for number in range(topics.get(one.sow, 0))]
     everywhere = {place for inputs in places.values() for place in inputs} | set(outputs)
-    ends = groups.ends(everywhere, is_committed=False)
+    ends = groups.bounds(everywhere, "end")
     stable = _standing(groups, ends)
     names = {one.name: f"{config.group_prefix}.{one.name}" for one in watched}
     states = groups.groups(list(names.values()))
@@ -165,7 +165,7 @@ def _standing(groups: GroupInspector, ends: Mapping[_Place, int | None]) -> dict
 
 
 def _behind(groups: GroupInspector, ends: Mapping[_Place, int | None], places: Iterable[_Place]) -> dict[_Place, int]:
-    stable = groups.ends(places, is_committed=True)
+    stable = groups.bounds(places, "stable_end")
     return {
         place: offset
         for place, offset in stable.items()

@@ -46,7 +46,7 @@ def queue_status(config: Config, name: str) -> QueueStatus:
     settings = ShareGroups(config.kafka).settings(group)
     positions = share_positions(config.kafka, group, topic, partitions)
     ends = admin.end_offsets(topic, partitions)
-    oldest = GroupInspector(config.kafka).begins((topic, partition) for partition in partitions)
+    oldest = GroupInspector(config.kafka).bounds(((topic, partition) for partition in partitions), "oldest")
     waiting, ranges = 0, {}
     for partition in partitions:
         position = positions.get(partition)

@@ -110,19 +110,17 @@ class Admin(AdminConnection):
         self._limit_s()
         return grant(self._client, rights)
 
-    def topic_config(self, names: Sequence[str], timeout_s: float | None = None) -> dict[str, dict[str, str]]:
-        """Fetch the settings in force of each topic.
+    def topic_config(
+        self, names: Sequence[str], timeout_s: float | None = None, *, shows_hidden: bool = False
+    ) -> dict[str, dict[str, str]]:
+        """Fetch the settings in force of each topic; those with a missing right are left out if `shows_hidden`.
 
         Raises:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        return self._topic_config(names, self._limit_s(timeout_s), shows_hidden=False)
-
-    def _topic_config(self, names: Sequence[str], timeout_s: float, *, shows_hidden: bool) -> dict[str, dict[str, str]]:
-        """The settings of topics; those with a missing right are left out if `shows_hidden`."""
         settings = {}
-        for name, entries in self._ask("settings of", self._ask_config, names, timeout_s).items():
+        for name, entries in self._ask("settings of", self._ask_config, names, self._limit_s(timeout_s)).items():
             if isinstance(entries, KafkaException):
                 if shows_hidden and kafka_errors.is_forbidden(entries):
                     continue
@@ -210,7 +208,7 @@ class Admin(AdminConnection):
                 hidden[name] = ActualTopic(0, {}, lacks="Describe")
             elif kafka_errors.of(answer).code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise kafka_errors.stop(answer, f"looking at the topic {name}") from answer
-        config = self._topic_config(list(topics), limit_s, shows_hidden=shows_hidden)
+        config = self.topic_config(list(topics), limit_s, shows_hidden=shows_hidden)
         return hidden | {
             name: ActualTopic(
                 partitions=len(topic.partitions),

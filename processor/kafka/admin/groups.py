@@ -305,31 +305,16 @@ class GroupInspector:
             }
         return offsets
 
-    def ends(
-        self, places: Iterable[tuple[str, int]], *, is_committed: bool, timeout_s: float = _TIMEOUT_S
+    def bounds(
+        self, places: Iterable[tuple[str, int]], kind: OffsetKind, timeout_s: float = _TIMEOUT_S
     ) -> dict[tuple[str, int], int | None]:
-        """Fetch the ends of partitions, by topic and number; None where Kafka has no answer at present.
-
-        Args:
-            places: topics and partitions.
-            is_committed: whether the last stable offset is wanted, and not the true end.
-            timeout_s: longest wait.
+        """Fetch the first or last offsets of partitions; None where Kafka has no answer at present.
 
         Raises:
             BrokerUnavailable: no answer in time.
             Stop: Kafka refuses.
         """
-        return self._offsets_at(places, "stable_end" if is_committed else "end", "ends", timeout_s)
-
-    def begins(
-        self, places: Iterable[tuple[str, int]], *, timeout_s: float = _TIMEOUT_S
-    ) -> dict[tuple[str, int], int | None]:
-        """Fetch the oldest offsets of partitions; the answers and errors are those of `ends`."""
-        return self._offsets_at(places, "oldest", "oldest offsets", timeout_s)
-
-    def _offsets_at(
-        self, places: Iterable[tuple[str, int]], kind: OffsetKind, what: str, timeout_s: float
-    ) -> dict[tuple[str, int], int | None]:
+        what = "oldest offsets" if kind == "oldest" else "ends"
         offsets: dict[tuple[str, int], int | None] = {}
         for (topic, partition), question in ask_offsets(self._client, places, kind, timeout_s).items():
             try:

@@ -242,8 +242,8 @@ class BacklogWatch:
         if not places:
             return {}
         positions = self._groups.offsets({group: places}, _ASK_TIMEOUT_S)[group]
-        ends = self._groups.ends(places, is_committed=False, timeout_s=_ASK_TIMEOUT_S)
-        begins = self._groups.begins(places, timeout_s=_ASK_TIMEOUT_S)
+        ends = self._groups.bounds(places, "end", _ASK_TIMEOUT_S)
+        begins = self._groups.bounds(places, "oldest", _ASK_TIMEOUT_S)
         lost = [place[1] for place in places if are_letters and ends[place] and positions.get(place) is None]
         unread = self._admin.unread_offsets(topic, lost, _ASK_TIMEOUT_S) if lost else {}
         return {
