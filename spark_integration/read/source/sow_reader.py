@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-"""Longest time without a record of Kafka."""
 _RECORD_BYTES: Final = 300
 """Memory for the Python objects of a record, besides its bytes."""
 
