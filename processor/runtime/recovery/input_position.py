@@ -23,7 +23,7 @@ import structlog
 from processor.config import ConflatedConfig
 from processor.errors import DefinitionChanged, PartitionHeld
 from processor.filter.parse import parse
-from processor.hosting.commit_metadata import CommitMetadata
+from processor.hosting.commit_metadata import CommitMetadata, Redelivered
 from processor.store.marks import FENCE_NAME, POSITION_NAME
 from processor.wire.partition_marks import HALF_WRITTEN, HAND_OVER_AGAIN, InputPosition
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from processor.hosting.pipeline import Pipeline
-    from processor.runtime.recovery.restore_range import Start
     from processor.runtime.task import Task
 
 log = structlog.stdlib.get_logger("sowstream.positions")
@@ -50,6 +49,30 @@ def settled_by_records(pipeline: Pipeline) -> dict[str, str]:
         fields = "key", "key_format", "message_type", "sow"
         values = {name: getattr(pipeline.topic, name) for name in fields}
     return {name: hashlib.sha256(repr(value).encode()).hexdigest()[:12] for name, value in values.items()}
+
+
+class Start(NamedTuple):
+    """The offset at which a partition's input continues, by the group's offset."""
+
+    offset: int
+    """The next input offset."""
+    redelivered: Redelivered | None = None
+    """The input records behind it whose results may be in SOW; None after a transaction."""
+    is_new: bool = False
+    """True if the group has no offset."""
+    metadata: str | None = None
+    """The metadata of the group's offset."""
+    oldest: int = 0
+    """The oldest input offset that Kafka keeps."""
+    end: int = 0
+    """The end of an input whose deletes do not stay; 0 for any other."""
+    young: int = 0
+    """The first offset of that input with a record not older than deletes stay there; -1: there is none."""
+
+    def lacks_deletes(self, offset: int) -> bool:
+        """Return whether a delete behind an input offset may be gone from the input, with the record before it."""
+        # Compaction never removes the last offset of a partition. Records are in the order of their times.
+        return 0 < offset < self.end - 1 and not 0 <= self.young <= offset
 
 
 class Beginning(NamedTuple):

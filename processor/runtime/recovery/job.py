@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from processor.kafka.admin.questions import PartitionQuestion
     from processor.kafka.clients.log_reader import LogReader
     from processor.record import Record
-    from processor.runtime.recovery.input_comparison import PresentKeys
-    from processor.runtime.recovery.input_position import Beginning
-    from processor.runtime.recovery.log_replay import LogReplay
-    from processor.runtime.recovery.restore_range import Start
+    from processor.runtime.recovery.input_position import Beginning, Start
+    from processor.runtime.recovery.log_replay import LogReplay, PresentKeys
     from processor.runtime.task import Task
     from processor.store.layered_state import LayeredState
 

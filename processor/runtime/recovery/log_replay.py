@@ -9,22 +9,30 @@ from typing import TYPE_CHECKING, Final, cast
 
 from processor.errors import PartitionHeld
 from processor.kafka.message import columns, records
+from processor.record import Record
 from processor.store.contract import past_ms, stale_reason
 from processor.store.layout import encode_record, plain_head
 from processor.store.marks import OWN_NAMES
 from processor.wire.publisher_mark import mark_text
-from processor.wire.record_headers import plain_version_of, stored_from, stored_of
+from processor.wire.record_headers import plain_version_of, removal_headers, stored_from, stored_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from processor.hosting.commit_metadata import Redelivered
     from processor.kafka.message import Message
-    from processor.record import Header, Record, Stored
+    from processor.record import Header, Stored
     from processor.runtime.recovery.restore_range import RestoreRange
     from processor.runtime.task import Task
     from processor.store.layered_state import LayeredState
     from processor.store.marks import TransactionalMarks
+
+
+_PIECE: Final = 2_000
+"""Records of a state that are looked at together."""
+
+_PRESENT_MAX: Final = 500_000
+"""Keys of an input in memory, about 40 MB."""
 
 
 class EncodedHeads:
@@ -258,3 +266,70 @@ def replays(
     for part in logs:
         part.target = restore_range.ends[part.topic]
     return logs
+
+
+class PresentKeys(LogReplay):
+    """Finds the records of a state whose keys a compacted input does not have, as its deletes do not stay.
+
+    Of an input with more keys than fit into memory a part is compared, then the next one in another pass: `finish` sets
+    the position back. A part is the keys whose hash has a remainder; one with too many keys is halved on the way.
+    """
+
+    def __init__(self, topic: str, partition: int, begin: int, end: int, state: LayeredState) -> None:
+        super().__init__(topic, partition)
+        self.target = end
+        self.has_present_end = False
+        """True if `target` is an end of which Kafka was asked when this pass had come to the one before."""
+        self._position = self._begin = begin
+        self._state = state
+        self._keys: set[bytes] = set()
+        self._parts, self._part = 1, 0
+        self._later: list[tuple[int, int]] = []  # The parts of the next passes, each with their number at that time.
+        self._is_again = False
+        self._gone: list[tuple[bytes, int]] = []
+
+    @property
+    def position(self) -> int:
+        """The next offset to take."""
+        return self._position
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Add the keys of these records, and drop those of tombstones."""
+        keys, parts, part = self._keys, self._parts, self._part
+        for record in records:
+            key = record[0] or b""
+            if hash(key) % parts == part:
+                (keys.discard if record[1] is None else keys.add)(key)
+        self._position = records[-1].offset + 1
+        while len(self._keys) > _PRESENT_MAX:
+            self._later.append((2 * self._parts, self._part + self._parts))
+            self._parts *= 2
+            self._keys = {key for key in self._keys if hash(key) % self._parts == self._part}
+
+    def finish(self, end: int) -> None:
+        """Compare the state with the keys of this pass, and begin the next one if there is one."""
+        if self._is_again and self._position == self._begin:
+            return  # The end that was reported for the pass before.
+        after: bytes | None = None
+        while rows := self._state.scan(after, _PIECE):
+            after = rows[-1][0]
+            mine = [row for row in rows if hash(row[0]) % self._parts == self._part]
+            self._gone += [(key, stored.version) for key, stored in mine if key not in self._keys]
+        self._keys = set()
+        if self._later:
+            self._parts, self._part = self._later.pop()
+            self._position, self._is_again, self.has_present_end = self._begin, True, False
+        else:
+            self._position = max(self._position, end)
+            self.is_complete = True
+
+    def deletes(self, offset: int) -> list[Record]:
+        """Return a delete of each record of the state whose key the input does not have.
+
+        Their offsets end before the one at which the input continues, as if they had come last, and they have no time.
+        """
+        first = offset - len(self._gone)
+        return [
+            Record(key, None, removal_headers(version + 1, "delete"), max(0, first + place), 0)
+            for place, (key, version) in enumerate(self._gone)
+        ]

@@ -16,6 +16,7 @@ from processor.errors import PartitionHeld
 from processor.hosting.commit_metadata import Redelivered
 from processor.kafka import errors as kafka_errors
 from processor.kafka.admin.questions import PartitionQuestion, Question
+from processor.runtime.recovery.input_position import InputPositions, Start
 from processor.topics.durability import tombstones_kept_ms
 
 if TYPE_CHECKING:
@@ -23,33 +24,8 @@ if TYPE_CHECKING:
 
     from processor.kafka.admin.admin import Admin
     from processor.kafka.admin.groups import Committed, OffsetKind
-    from processor.runtime.recovery.input_position import InputPositions
 
 _SETTINGS: Final = 0  # The key of questions about a topic, in place of a partition number.
-
-
-class Start(NamedTuple):
-    """The offset at which a partition's input continues, by the group's offset."""
-
-    offset: int
-    """The next input offset."""
-    redelivered: Redelivered | None = None
-    """The input records behind it whose results may be in SOW; None after a transaction."""
-    is_new: bool = False
-    """True if the group has no offset."""
-    metadata: str | None = None
-    """The metadata of the group's offset."""
-    oldest: int = 0
-    """The oldest input offset that Kafka keeps."""
-    end: int = 0
-    """The end of an input whose deletes do not stay; 0 for any other."""
-    young: int = 0
-    """The first offset of that input with a record not older than deletes stay there; -1: there is none."""
-
-    def lacks_deletes(self, offset: int) -> bool:
-        """Return whether a delete behind an input offset may be gone from the input, with the record before it."""
-        # Compaction never removes the last offset of a partition. Records are in the order of their times.
-        return 0 < offset < self.end - 1 and not 0 <= self.young <= offset
 
 
 class RestoreRange(NamedTuple):

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from processor.kafka.admin.admin import Admin
     from processor.kafka.message import Message
+    from processor.runtime.recovery.input_position import Start
     from processor.runtime.recovery.job import RestoreProgress
-    from processor.runtime.recovery.restore_range import Start
     from processor.store.layered_state import LayeredState
 
     Open = Callable[[int], LayeredState]

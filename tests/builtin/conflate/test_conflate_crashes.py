@@ -4,7 +4,7 @@ import pytest
 
 from processor.builtin.conflate.pending import UNREAD_MAX
 from processor.errors import PartitionHeld
-from processor.runtime.recovery.input_comparison import PresentKeys
+from processor.runtime.recovery.log_replay import PresentKeys
 from processor.store.memory import MemoryStore
 from processor.wire.forwarding import moved_record
 from tests.builtin.conflate.underlying import INTERVAL_MS, Underlying, delivered

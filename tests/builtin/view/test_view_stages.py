@@ -12,7 +12,7 @@ from processor.errors import ConfigurationError, RecordRejected
 from processor.filter.functions import BUILT_IN, Function
 from processor.hosting import record_writer
 from processor.kafka.partitioner import partition_for
-from processor.runtime.recovery.input_comparison import PresentKeys
+from processor.runtime.recovery.log_replay import PresentKeys
 from processor.testing import ProcessorTestDriver
 from processor.wire.view_parts import DEFINITION_MARK
 from tests.builtin.view.bugs import OF_EXTREMES, OF_GROUPS, OF_JOINS

@@ -19,8 +19,8 @@ from processor.kafka.clients.staged_producer import StagedProducer
 from processor.runtime.loop.clients import Clients
 from processor.runtime.loop.committer import StagedCommitter
 from processor.runtime.loop.stream_thread import StreamThread
-from processor.runtime.recovery.input_position import InputPositions
-from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges, Start
+from processor.runtime.recovery.input_position import InputPositions, Start
+from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState

@@ -17,11 +17,9 @@ from processor.errors import DefinitionChanged, PartitionHeld
 from processor.hosting.pipeline import Pipeline
 from processor.kafka.message import by_log, records
 from processor.record import Record, Stored
-from processor.runtime.recovery import input_comparison, log_replay
-from processor.runtime.recovery.input_comparison import PresentKeys
-from processor.runtime.recovery.input_position import Beginning, InputPositions, settled_by_records
-from processor.runtime.recovery.log_replay import SowReplay
-from processor.runtime.recovery.restore_range import Start
+from processor.runtime.recovery import log_replay
+from processor.runtime.recovery.input_position import Beginning, InputPositions, Start, settled_by_records
+from processor.runtime.recovery.log_replay import PresentKeys, SowReplay
 from processor.store.layered_state import LayeredState
 from processor.store.memory import MemoryStore
 from processor.store.rocksdb import RocksStore
@@ -120,7 +118,7 @@ def test_messages_of_several_logs_are_separated():
 @pytest.mark.parametrize("seed", range(20))
 def test_keys_that_do_not_fit_into_memory_are_compared_in_passes(seed, monkeypatch):
     """Each key of the state that the input lacks is found, and the memory is bounded, with the end reported twice."""
-    monkeypatch.setattr(input_comparison, "_PRESENT_MAX", 10)
+    monkeypatch.setattr(log_replay, "_PRESENT_MAX", 10)
     rng = random.Random(seed)
     state = LayeredState(MemoryStore(), cache_bytes=0)
     state.restore({b"%d" % key: Stored(key + 1, b"{}") for key in range(0, 200, 2)}, 1, 1)

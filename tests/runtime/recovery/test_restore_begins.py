@@ -25,10 +25,10 @@ from processor.kafka.clients.log_reader import LogReader, Position
 from processor.record import Record, Stored
 from processor.runtime.recovery import job as jobs
 from processor.runtime.recovery import restorer as restoring
-from processor.runtime.recovery.input_comparison import PresentKeys
-from processor.runtime.recovery.input_position import InputPositions
+from processor.runtime.recovery.input_position import InputPositions, Start
 from processor.runtime.recovery.job import RestoreBar, RestoreJob, RestoreProgress
-from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges, Start
+from processor.runtime.recovery.log_replay import PresentKeys
+from processor.runtime.recovery.restore_range import RestoreRange, RestoreRanges
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState

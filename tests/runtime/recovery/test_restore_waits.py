@@ -20,7 +20,7 @@ from processor.hosting.pipeline import Pipeline
 from processor.kafka import outage
 from processor.kafka.admin.admin import Admin
 from processor.kafka.clients.log_reader import LogReader, Position, ReadResult
-from processor.runtime.recovery import input_comparison, job
+from processor.runtime.recovery import job, log_replay
 from processor.runtime.recovery.restorer import Restorer
 from processor.runtime.task import Task
 from processor.store.layered_state import LayeredState
@@ -117,7 +117,7 @@ def test_deletes_that_left_the_input_while_the_group_was_away_are_made(
 
     It is read for one partition after the other, and several times where its keys do not fit into memory.
     """
-    monkeypatch.setattr(input_comparison, "_PRESENT_MAX", present_max)
+    monkeypatch.setattr(log_replay, "_PRESENT_MAX", present_max)
     kafka = {"bootstrap.servers": bootstrap}
     copy, source = f"{unique}_copy", f"{unique}.sow"
     admin, group = Admin(kafka), LogReader(kafka, group=copy)
