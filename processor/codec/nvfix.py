@@ -48,6 +48,19 @@ def python_encoding(name: str) -> str | None:
     return info.name if is_ascii and info.name != "idna" else None
 
 
+def encoded(text: str, encoding: str) -> bytes:
+    """A text in an encoding, from which it is read back as it was: some of Python's write ¥ as a backslash.
+
+    Raises:
+        UnicodeEncodeError: with the first character that the encoding lacks.
+    """
+    data = text.encode(encoding)
+    if encoding != "utf-8" and (back := data.decode(encoding, "replace")) != text:
+        place = next((place for place, pair in enumerate(zip(text, back, strict=False)) if pair[0] != pair[1]), 0)
+        raise UnicodeEncodeError(encoding, text, place, place + 1, "it is read back as another one")
+    return data
+
+
 def encoded_beginning(text: str, size: int, encoding: str) -> str | None:
     """The beginning of a text that has so many bytes in an encoding; None if there is none."""
     part = text[:size]  # A character has a byte at least.
@@ -198,7 +211,7 @@ class NvfixCodec(Codec):
                     elif separator in text:
                         raise TypeError(f"/{name} holds the separator {separator!r}")
                     written.append(f"{name}={text}{separator}")
-            return "".join(written).encode(encoding)
+            return encoded("".join(written), encoding)
         except UnicodeEncodeError as error:
             before = f"{error.object[: error.start][-50:]!r} …"
             if encoding == "utf-8":
@@ -267,7 +280,8 @@ class FixCodec(NvfixCodec):
         """Write a message in the encoding that its tag 347 names.
 
         Raises:
-            TypeError: as of `nvfix`; the encoding lacks a character; a length that would be written twice.
+            TypeError: as of `nvfix`; the encoding lacks a character; tag 347 would be read from another field; a length
+                that would be written twice.
         """
         data = self.encode_decoded(value)
         for length, name in DATA_TAGS.items():
@@ -279,7 +293,11 @@ class FixCodec(NvfixCodec):
         """Write a message of values that `decode` returned; errors as `encode`."""
         name = _first(value.get(MESSAGE_ENCODING)) if type(value) is dict else None
         encoding = "utf-8" if name is None else python_encoding(str(name)) or "ascii"
-        return self._written(value, encoding)
+        data = self._written(value, encoding)
+        field = self._encoding_field.search(data) if b"347=" in data else None
+        if (None if field is None else field[1].decode("ascii", "replace")) != (None if name is None else str(name)):
+            raise TypeError(f"in {encoding.upper()}, tag 347 would be read in the data of another field")
+        return data
 
     def _is_field_name(self, name: str) -> bool:
         return name.isascii() and name.isdigit()

@@ -281,6 +281,27 @@ def test_a_character_that_the_encoding_lacks_is_rejected():
 
 
 @pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        (["347=Shift_JIS|11=7|58=円|".encode("shift_jis"), "11=7|44=¥100|".encode()], "shift_jis has no '¥'"),
+        (["11=7|58=100 ‾|".encode(), b"347=EUC-JP|11=7|"], "euc_jp has no '‾'"),
+        (["11=7|58=10 £|".encode(), b"347=cp932|11=7|"], "cp932 has no '£'"),
+        ([b"11=7|58=a\x1b$B|", b"347=ISO-2022-JP|11=7|"], "iso2022_jp has no '\\x1b'"),
+        (["11=7|58=ポ347=z|".encode(), b"11=7|347=Shift_JIS|"], "in SHIFT_JIS, tag 347 would be read"),
+        ([b"11=7|354=3|355=abc|", b"347=UTF-8|11=7|354=7|355=x|347=a|"], "in UTF-8, tag 347 would"),
+    ],
+)  # fmt: skip
+def test_a_record_that_would_be_read_as_another_is_rejected(messages, why):
+    """A text that the record's character set writes as another text, or as another tag 347, is not merged."""
+    driver = merging(**SETTINGS)
+    for message in messages:
+        driver.pipe_input(b"7", message)
+    [(reason, detail)] = rejected(driver)
+    assert (reason, why in detail) == ("schema_mismatch", True)
+    assert len(driver.pending_output("sow")) == 1
+
+
+@pytest.mark.parametrize(
     ("message", "why"),
     [
         (b"11=7|58=caf\xe9|", "not UTF-8: invalid continuation byte at byte 11; in another encoding a message says so"),
