@@ -39,10 +39,10 @@ class JoinConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _on_is_a_name(cls, value: object) -> object:
-        """Read the name `on` in a YAML file, which YAML 1.1 takes for true."""
-        return (
-            {"on" if name is True else name: each for name, each in value.items()} if isinstance(value, dict) else value
-        )
+        """Read the name `on` of a YAML file: YAML 1.1 takes it for true, of which Helm makes the text."""
+        if not isinstance(value, dict):
+            return value
+        return {"on" if name is True or name == "true" else name: each for name, each in value.items()}
 
     @field_validator("on")
     @classmethod

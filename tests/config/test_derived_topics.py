@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from processor.config import Config
+from processor.config.derived_topics import JoinConfig
 from processor.errors import ConfigurationError
 from processor.hosting.pipeline import needed
 from processor.installation.configured_pipelines import pipelines, specs
@@ -96,6 +97,12 @@ def test_join_by_other_fields_refuses_the_short_way() -> None:
     view = {"underlying": "orders", "join": [{"topic": "people", "on": {"/customer": "/id"}}], "fields": {"/id": "/id"}}
     with pytest.raises(ValidationError, match="the join of 'people' is not by the key fields of both sides, which are"):
         config({"v": view | {"join_method": "same_key"}})
+
+
+@pytest.mark.parametrize("name", ["on", True, "true"])
+def test_the_name_on_is_found_as_yaml_and_helm_write_it(name: object) -> None:
+    """YAML 1.1 takes the name `on` of a join for true, of which Helm makes the text `true`."""
+    assert JoinConfig.model_validate({"topic": "people", name: {"/customer": "/id"}}).on == {"/customer": "/id"}
 
 
 def test_join_of_groups_and_a_topic_refuses_the_short_way() -> None:

@@ -129,6 +129,9 @@ def test_settings_in_the_config_map_are_the_programs(full, tmp_path) -> None:
     assert config.conflated["orders_large"].max_pending_bytes == 16_777_216
     assert config.runtime.write_back_bytes == 268_435_456
     assert config.kafka["enable.ssl.certificate.verification"] == "true"
+    [join] = config.views["priced"].join
+    assert join.on == {"/pair": "/pair"}, "Helm takes the name `on` for true"
+    assert config.queues["to_ship"].lease_ms == 45_000
     assert settings(one(full, "ConfigMap", "topics"), tmp_path) == config
 
 
@@ -255,10 +258,18 @@ def test_without_topics_nothing_runs() -> None:
         ("config.state_dir=/data", "config.state_dir"),
         ("persistence.whenScaled=Keep", "persistence.whenScaled"),
         ("config.runtime.shutdown_timeout_s=soon", "not an interval"),
+        (r"config.kafka.sasl\.username=83", "sasl.username"),
+        (r"config.kafka.client\.id=true", "client.id"),
+        ("config.processors.p.settings.account=12345678901234567", "account"),
+        ("config.topics.orders.sequence_jump_max=9007199254740993", "sequence_jump_max"),
     ],
 )
 def test_wrong_value_is_refused(setting: str, problem: str) -> None:
-    """A floating tag, a misspelt name, a value that the chart sets itself and a bad value stop Helm with the name."""
+    """A wrong value stops Helm with the name.
+
+    Among them are a floating tag, a misspelt name, a value that the chart sets itself, and a text or a long number
+    without quotes, of which Helm would make another one.
+    """
     with pytest.raises(ValueError, match=problem):
         render("-f", str(FULL), "--set", setting)
 
