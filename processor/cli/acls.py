@@ -32,7 +32,7 @@ def print_objects(config: Config, specs: Iterable[TopicSpec], cluster: str) -> N
     import yaml  # noqa: PLC0415
 
     topics = topic_objects(specs, cluster)
-    users = user_objects(grants(config, pipelines(config, [])), cluster, config.application_id)
+    users = user_objects(grants(config, pipelines(config, [])), cluster, config.group_prefix)
     data(yaml.safe_dump_all([*topics, *users], sort_keys=False).rstrip())
     inform(
         f"{len(topics)} KafkaTopics and {len(users)} KafkaUsers; the operator puts the password of each user into a "

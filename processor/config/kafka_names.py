@@ -86,8 +86,6 @@ def _problem(name: str) -> str | None:
         return f"it has {len(name)} characters, and Kafka takes {NAME_CHARACTERS_MAX}; shorten the name or the prefix"
     if _LEGAL.fullmatch(name) is None or name in (".", ".."):
         return "Kafka's names have letters, digits, '.', '_' and '-', and are not '.' or '..'"
-    if name.endswith("."):
-        return "where ACLs are printed, a name that ends with a dot stands for all names that begin so"
     if name.startswith("__"):
         return "names that begin with '__' are Kafka's own"
     return None

@@ -69,12 +69,9 @@ class Grant(NamedTuple):
     operations: tuple[str, ...]
     """The operations, by Kafka's names."""
     name: str
-    """The resource; of transactional ids the prefix. Empty for the cluster, of which there is only one."""
-
-    @property
-    def is_prefix(self) -> bool:
-        """True if it applies to all names with this prefix."""
-        return self.name.endswith(".")
+    """The resource, or the prefix of its names. Empty for the cluster, of which there is only one."""
+    is_prefix: bool = False
+    """True if it applies to all names with this prefix."""
 
 
 def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
@@ -82,10 +79,10 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
     readers: tuple[Who, ...] = ("PUBLISHER", "SUBSCRIBER")
     for reader in readers:
         # Of acks, or of records: a reader joins no group, but librdkafka looks up the coordinator of its group name.
-        yield Grant(reader, "group", ("Describe",), f"{config.group_prefix}.client.")
+        yield Grant(reader, "group", ("Describe",), f"{config.group_prefix}.client.", is_prefix=True)
     for queue in config.queues:
         yield from _of_queue(config, queue)
-    yield Grant("GATEWAY", "group", ("Describe",), f"{config.group_prefix}.client.")
+    yield Grant("GATEWAY", "group", ("Describe",), f"{config.group_prefix}.client.", is_prefix=True)
     yield Grant("GATEWAY", "group", ("Describe",), f"{config.group_prefix}.gateway")
     pipelines = list(pipelines)
     for pipeline in pipelines:
@@ -98,7 +95,7 @@ def grants(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Grant]:
         yield Grant(who, "group", ("Read",), group)
         # Workers count the dead letters that wait: `sowstream_dlq_waiting_records`.
         yield Grant(who, "group", ("Describe",), config.letters_group(name))
-        yield Grant(who, "transactional-id", ("Write",), f"{group}.")
+        yield Grant(who, "transactional-id", ("Write",), f"{group}.", is_prefix=True)
         for outlet in pipeline.outlets.values():
             yield Grant(who, "topic", ("Write",), outlet.topic)
         if pipeline.has_table:
@@ -147,7 +144,7 @@ def _of_deployment(config: Config, pipelines: Iterable[Pipeline]) -> Iterator[Gr
         if not config.topic_prefix or not name.startswith(config.topic_prefix):
             yield Grant("DEPLOYER", "topic", ("Create", "Describe", "DescribeConfigs"), name)
     if config.topic_prefix:
-        yield Grant("DEPLOYER", "topic", ("Create", "Describe", "DescribeConfigs"), config.topic_prefix)
+        yield Grant("DEPLOYER", "topic", ("Create", "Describe", "DescribeConfigs"), config.topic_prefix, is_prefix=True)
     yield Grant("DEPLOYER", "topic", ("Read", "Write"), directory)
     yield Grant("DEPLOYER", "group", ("Describe",), directory)
     for queue in config.queues:
@@ -193,7 +190,7 @@ def _of_family(config: Config, pipeline: Pipeline, who: Who) -> Iterator[Grant]:
         roles = tuple(role for role in own_roles(pipeline) if role in mapped)
         if len(roles) < len(own_roles(pipeline)):
             beginning = f"{config.topic_prefix}{pipeline.name}."
-            yield Grant(who, "topic", ("Read", "Write", "DescribeConfigs"), beginning)
+            yield Grant(who, "topic", ("Read", "Write", "DescribeConfigs"), beginning, is_prefix=True)
     for role in roles:
         yield Grant(who, "topic", (*_WORKERS.get(role, ("Write",)), "DescribeConfigs"), pipeline.output(role))
 
@@ -225,14 +222,14 @@ def _of_settling(pipeline: Pipeline, group: str) -> Iterator[Grant]:
     for role in pipeline.roles:
         yield Grant("SETTLER", "topic", ("Read",), pipeline.output(role))
     yield Grant("SETTLER", "group", ("Describe",), group)
-    yield Grant("SETTLER", "transactional-id", ("Describe",), f"{group}.")
+    yield Grant("SETTLER", "transactional-id", ("Describe",), f"{group}.", is_prefix=True)
 
 
 def _of_coordinators(config: Config) -> Iterator[Grant]:
     """The rights to read a coordinator's decisions, and to write a marker: Kafka requires `Alter` for that."""
     for topic in (TRANSACTION_STATE, GROUP_OFFSETS):
         yield Grant("SETTLER", "topic", ("Read",), topic)
-    yield Grant("SETTLER", "group", ("Describe",), f"{config.group_prefix}.client.")
+    yield Grant("SETTLER", "group", ("Describe",), f"{config.group_prefix}.client.", is_prefix=True)
     yield Grant("SETTLER", "cluster", ("Alter",), "")
 
 
@@ -290,13 +287,13 @@ def topic_objects(specs: Iterable[TopicSpec], cluster: str) -> list[dict[str, An
     ]
 
 
-def user_objects(grants: Iterable[Grant], cluster: str, application_id: str) -> list[dict[str, Any]]:
+def user_objects(grants: Iterable[Grant], cluster: str, group_prefix: str) -> list[dict[str, Any]]:
     """A KafkaUser for each role, whose password the operator makes and keeps in a Secret of its name.
 
     Args:
         grants: the rights of all roles.
         cluster: as `topic_objects`.
-        application_id: the first part of the users' names.
+        group_prefix: the first part of the users' names, which no other installation on the cluster has.
     """
     of_role: dict[str, dict[tuple[str, str, bool], list[str]]] = {}
     for grant in grants:
@@ -307,7 +304,7 @@ def user_objects(grants: Iterable[Grant], cluster: str, application_id: str) -> 
             "apiVersion": API,
             "kind": "KafkaUser",
             "metadata": {
-                "name": object_name(f"{application_id}-{role.lower()}"),
+                "name": object_name(f"{group_prefix}-{role.lower()}"),
                 "labels": {"strimzi.io/cluster": cluster},
             },
             "spec": {

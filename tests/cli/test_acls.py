@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from processor.config import Config
@@ -112,6 +113,24 @@ def test_the_deployer_may_create_each_topic_and_no_other():
     }
 
 
+@pytest.mark.parametrize("prefix", ["acme.", "acme-", "acme_"])
+def test_the_deployer_may_create_topics_behind_any_prefix(prefix: str) -> None:
+    """Create is granted by prefix where all names begin with one, also where that ends with `-` or `_`."""
+    config = Config(topic_prefix=prefix, topics={"orders": {}}, queues={"to_ship": {"underlying": "orders"}})
+    created = [grant for grant in grants(config, pipelines(config, [])) if "Create" in grant.operations]
+    assert {(grant.name, grant.is_prefix) for grant in created} == {(prefix, True)}
+    [line] = [line for line in commands(created, "h:1") if "--operation Create" in line]
+    assert line.endswith(f"--resource-pattern-type prefixed --topic {prefix}")
+
+
+def test_a_topic_whose_name_ends_with_a_dot_is_no_prefix() -> None:
+    """A Kafka name of the settings is granted as it stands: as a prefix it would cover topics of other owners."""
+    config = Config(topics={"orders": {"kafka_topics": {"publish": "legacy."}}})
+    of_topic = [grant for grant in grants(config, pipelines(config, [])) if grant.name == "legacy."]
+    assert of_topic
+    assert not any(grant.is_prefix for grant in of_topic)
+
+
 def test_operators_may_look_at_every_group_and_topic_that_status_asks_for():
     """Operators may read the owners, positions and ends of the input and SOW topics."""
     implied = {"Describe", "Read", "Write"}
@@ -136,7 +155,7 @@ def test_a_replay_may_use_its_transactional_id_and_a_worker_may_count_dead_lette
 def test_equal_rights_share_a_command():
     """The role is a shell variable that must be set; a prefix of names is granted as a prefix."""
     grant = Grant("WORKER", "topic", ("Read", "Write"), "a.sow")
-    ids = Grant("WORKER", "transactional-id", ("Write",), "app.a.")
+    ids = Grant("WORKER", "transactional-id", ("Write",), "app.a.", is_prefix=True)
     assert commands([grant, ids, grant._replace(name="b.sow"), grant], "h:1") == [
         (
             'kafka-acls --bootstrap-server h:1 --add --allow-principal "User:${WORKER:?}" --operation Read '

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import yaml
 from pydantic import ValidationError
 
 from processor.config import Config
@@ -155,12 +154,6 @@ def test_partial_aggregation_is_refused_where_it_cannot_be(view: dict[str, Any],
     """It needs groups, and its rows have no prefix of the input of their own."""
     with pytest.raises(ValidationError, match=message):
         config({"v": {"underlying": "orders", "partial_aggregation": True} | view})
-
-
-def test_join_reads_on_from_yaml() -> None:
-    """YAML 1.1 takes the name `on` for true; the settings file may have it without quotes."""
-    view = yaml.safe_load("{underlying: orders, join: [{topic: people, on: {/customer: /id}}], fields: {/id: /id}}")
-    assert config({"v": view}).views["v"].join[0].on == {"/customer": "/id"}
 
 
 def queue_config(**queue: Any) -> Config:

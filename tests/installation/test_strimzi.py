@@ -38,7 +38,7 @@ def all_grants() -> list[Grant]:
 
 def users() -> list[dict[str, Any]]:
     """The users of the settings."""
-    return user_objects(all_grants(), "main", CONFIG.application_id)
+    return user_objects(all_grants(), "main", CONFIG.group_prefix)
 
 
 def test_each_topic_has_an_object_with_its_settings() -> None:
@@ -71,7 +71,7 @@ def test_users_have_the_rights_of_the_acls_and_no_others() -> None:
     words = {"transactionalId": "transactional-id"}
     given_rights = {
         (
-            one["metadata"]["name"].removeprefix("desk-1-").rpartition("-")[0],
+            one["metadata"]["name"].removeprefix("acme.desk-1-").rpartition("-")[0],
             words.get(acl["resource"]["type"], acl["resource"]["type"]),
             acl["resource"].get("name", ""),
             acl["resource"].get("patternType") == "prefix",
@@ -88,6 +88,22 @@ def test_users_have_the_rights_of_the_acls_and_no_others() -> None:
     }
     assert len(users()) == 10
     assert all(DNS_NAME.fullmatch(one["metadata"]["name"]) for one in users())
+
+
+def test_users_of_two_installations_stay_apart() -> None:
+    """Two prefixes, as two `application_id`s, have users of their own: one's `kubectl apply` leaves the other's."""
+    names = [
+        {
+            one["metadata"]["name"]
+            for one in user_objects(grants(config, pipelines(config, [])), "main", config.group_prefix)
+        }
+        for config in (
+            Config(topics={"orders": {}}, topic_prefix=prefix) for prefix in ("", "acme.desk.", "acme.risk.")
+        )
+    ]
+    assert "sowstream-worker" in names[0]
+    assert "acme.desk.sowstream-worker" in names[1]
+    assert len(set().union(*names)) == sum(map(len, names))
 
 
 @given(st.text(st.sampled_from("aZ0._-"), min_size=1, max_size=249))

@@ -118,7 +118,7 @@ class Estate(World):
                 "views": {self.view: {"underlying": name, "filter": "/state = 'new'", "fields": {"/id": "/id"}}},
                 "queues": {self.queue: {"underlying": name, "filter": "/state = 'paid'", "lease": "5s"}},
             },
-            more={"topic_prefix": f"{name}."} if has_prefix else {},
+            more={"topic_prefix": f"{name}-"} if has_prefix else {},
             creates_topics=False,
         )
 
