@@ -171,6 +171,13 @@ def test_plug_ins_alone_have_workers() -> None:
         ('config.kafka.ssl\\.key\\.pem="-----BEGIN"', "config.kafka"),
         ('config.kafka.sasl\\.oauthbearer\\.client\\.secret="hunter2"', "config.kafka"),
         ('config.kafka.sasl\\.oauthbearer\\.assertion\\.private\\.key\\.passphrase="hunter2"', "config.kafka"),
+        (
+            'config.schema_registry={"url":"https://r","basic.auth.user.info":"svc:hunter2"}',
+            r"config\.schema_registry: basic\.auth\.user\.info is a secret.*extraEnv: \[{name: SOWSTREAM_SCHEMA",
+        ),
+        ('config.schema_registry={"url":"https://r","ssl.key.password":"hunter2"}', "ssl.key.password is a secret"),
+        ('config.schema_registry={"url":"https://r","bearer.auth.token":"hunter2"}', "bearer.auth.token is a secret"),
+        ('config.schema_registry={"url":"https://svc:hunter2@r:8081"}', "url is a secret"),
         ('image.digest="sha256:12"', "image.digest"),
         ('autoscaling.prometheusUrl=""', "autoscaling"),
         ('kafkaSecret.files={"sasl.password":"p"}', "kafkaSecret.files"),
@@ -181,6 +188,16 @@ def test_a_wrong_value_is_refused(setting: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem) as error:
         render("-f", str(OPERATED), "--set-json", setting)
     assert "hunter2" not in str(error.value)
+
+
+def test_credentials_of_the_registry_come_from_a_secret(tmp_path: Path, monkeypatch: Any) -> None:
+    """The variables of the refusal and of the page are read as properties; the kind of the credentials is no secret."""
+    registry = {"url": "https://r:8081", "basic.auth.credentials.source": "USER_INFO"}
+    manifests = render("-f", str(OPERATED), "--set-json", f"config.schema_registry={json.dumps(registry)}")
+    monkeypatch.setenv("SOWSTREAM_SCHEMA_REGISTRY__BASIC_AUTH_USER_INFO", "svc:hunter2")
+    monkeypatch.setenv("SOWSTREAM_SCHEMA_REGISTRY__ssl.key.password", "hunter3")
+    read = settings(one(manifests, "ConfigMap", "sowstream"), tmp_path).schema_registry
+    assert read == registry | {"basic.auth.user.info": "svc:hunter2", "ssl.key.password": "hunter3"}
 
 
 def test_each_role_has_its_own_secret(operated: list[dict[str, Any]], tmp_path: Path, monkeypatch: Any) -> None:

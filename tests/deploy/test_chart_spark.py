@@ -270,7 +270,16 @@ def test_the_executors_template_is_the_one_that_the_driver_mounts(driver, execut
         r"spark.conf.spark\.hadoop\.fs\.s3a\.session\.token=hunter2",
         r"spark.conf.spark\.executorEnv\.AWS_SECRET_ACCESS_KEY=hunter2",
         r"spark.conf.spark\.hadoop\.javax\.jdo\.option\.ConnectionPassword=hunter2",
+        r"spark.conf.spark\.executorEnv\.aws_secret_access_key=hunter2",
+        r"spark.conf.spark\.hadoop\.fs\.azure\.account\.oauth2\.client\.secret\.acc\.dfs\.core\.windows\.net=hunter2",
+        r"spark.conf.spark\.hadoop\.fs\.azure\.sas\.fixed\.token\.acc\.dfs\.core\.windows\.net=hunter2",
+        r"spark.conf.spark\.hadoop\.fs\.azure\.account\.key\.acc\.dfs\.core\.windows\.net=hunter2",
+        r"spark.conf.spark\.hadoop\.fs\.gs\.auth\.service\.account\.private\.key=hunter2",
+        r"spark.conf.spark\.hadoop\.fs\.s3a\.encryption\.key=hunter2",
+        r"spark.conf.spark\.sql\.catalog\.lake\.credential=hunter2",
+        r"spark.conf.spark\.sql\.catalog\.lake\.uri=jdbc:postgresql://desk:hunter2@db/lake",
         r"spark.pipeline.kafka.sasl\.jaas\.config=hunter2",
+        r"spark.pipeline.jobs.book.kafka.sasl\.jaas\.config=hunter2",
         r"spark.pipeline.kafka.ssl\.keystore\.key=hunter2",
     ],
 )
@@ -282,20 +291,30 @@ def test_wrong_value_is_refused(setting: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "value"),
     [
-        "spark.kubernetes.executor.secretKeyRef.AWS_ACCESS_KEY_ID",
-        "spark.hadoop.fs.s3a.aws.credentials.provider",
-        "spark.kubernetes.executor.request.cores",
-        "spark.sql.shuffle.partitions",
-        "spark.network.timeout",
+        ("spark.kubernetes.executor.secretKeyRef.AWS_ACCESS_KEY_ID", "aws:id"),
+        ("spark.kubernetes.executor.secrets.certificates", "/etc/certificates"),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", "Provider"),
+        ("spark.hadoop.fs.s3a.access.key", "AKIA"),
+        ("spark.hadoop.fs.s3a.secret.key", "${env.S3_SECRET}"),
+        ("spark.hadoop.fs.s3a.encryption.key", "arn:aws:kms:eu-central-1:1:key/2"),
+        ("spark.hadoop.fs.azure.account.oauth2.token.file.acc.dfs.core.windows.net", "/var/run/token"),
+        ("spark.hadoop.fs.gs.auth.service.account.private.key.id", "1"),
+        ("spark.executorEnv.AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/token"),
+        ("spark.security.credentials.hive.enabled", "false"),
+        ("spark.redaction.regex", "(?i)secret|password|token"),
+        ("spark.sql.catalog.lake.warehouse", "abfss://lake@acc.dfs.core.windows.net/x"),
+        ("spark.kubernetes.executor.request.cores", "1"),
+        ("spark.sql.shuffle.partitions", "8"),
+        ("spark.network.timeout", "60s"),
     ],
 )
-def test_other_settings_of_spark_are_taken(name: str) -> None:
+def test_other_settings_of_spark_are_taken(name: str, value: str) -> None:
     """A setting that is neither a secret nor the chart's own is the user's."""
-    value = json.dumps({name: "x"})
-    manifests = render("-f", str(FULL), "-f", str(SPARK), "--set-json", f"spark.conf={value}")
-    assert yaml.safe_load(one(manifests, "ConfigMap", "spark")["data"]["pipeline.yaml"])["spark"][name] == "x"
+    conf = json.dumps({name: value})
+    manifests = render("-f", str(FULL), "-f", str(SPARK), "--set-json", f"spark.conf={conf}")
+    assert yaml.safe_load(one(manifests, "ConfigMap", "spark")["data"]["pipeline.yaml"])["spark"][name] == value
 
 
 def test_without_a_secret_the_pipeline_is_not_installed() -> None:

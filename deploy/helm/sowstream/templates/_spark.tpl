@@ -1,7 +1,13 @@
 {{/* pipeline.yaml: the user's jobs, and what only the chart knows. The cipher of the connections is Spark's default: with
      AES/GCM/NoPadding the executors of Spark 4.0.0 never hear from their driver (SPARK-56227). */}}
 {{- define "sowstream.pipeline" -}}
-{{- include "sowstream.refuseSecrets" (dict "kafka" (default dict .Values.spark.pipeline.kafka) "place" "spark.pipeline.kafka") -}}
+{{- $kafkaRemedy := include "sowstream.kafkaSecretRemedy" . -}}
+{{- include "sowstream.refuseSecrets" (dict "properties" (.Values.spark.pipeline.kafka | default dict) "place" "spark.pipeline.kafka" "remedy" $kafkaRemedy) -}}
+{{- range $name, $job := .Values.spark.pipeline.jobs -}}
+{{- include "sowstream.refuseSecrets" (dict "properties" ($job.kafka | default dict) "place" (printf "spark.pipeline.jobs.%s.kafka" $name) "remedy" $kafkaRemedy) -}}
+{{- end -}}
+{{- $variable := "name that in extraEnv, as a variable that spark.hadoop.… takes as ${env.NAME}, or in extraVolumes" -}}
+{{- include "sowstream.refuseSecrets" (dict "properties" .Values.spark.conf "place" "spark.conf" "remedy" $variable) -}}
 {{- $name := printf "%s-spark" (include "sowstream.fullname" .) -}}
 {{- $conf := dict
   "spark.master" "k8s://https://kubernetes.default.svc"
