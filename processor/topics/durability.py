@@ -87,8 +87,14 @@ _LATE: Final[Mapping[str, str]] = {
 """Topics with readers of old records, and the consequence for a reader that is late."""
 
 
-def kept_ms(topic: ActualTopic) -> int | None:
-    """The time that each record of a topic is kept for certain; None: for ever. Size limits are not counted."""
+def kept_ms(spec: TopicSpec, topic: ActualTopic) -> int | None:
+    """The time that each record that a reader needs is kept for certain; None: for ever. Size limits are not counted.
+
+    Readers of a topic with the last record of each key need no other one, and compare their keys with it after an
+    outage in which deletes may have gone.
+    """
+    if spec.role == "sow" or spec.is_compacted:
+        return None
     policy = policies(topic)
     limits_ms = []
     if "delete" in policy and (retention_ms := topic.number("retention.ms", 7 * DAY_MS)) >= 0:

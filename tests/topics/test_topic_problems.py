@@ -1,5 +1,8 @@
 import pytest
 
+from processor.config import Config
+from processor.hosting.pipeline import source_spec
+from processor.installation.configured_pipelines import pipelines
 from processor.topics import (
     COMPACTION_LAG_MS,
     ActualTopic,
@@ -341,11 +344,23 @@ class TestRetention:
 
     def test_how_long_a_record_is_there_for_sure(self):
         """A record is kept until it is deleted or compacted, whichever may come first; None is for ever."""
-        assert kept_ms(ActualTopic(1, {"cleanup.policy": "delete", "retention.ms": "5"})) == 5
-        assert kept_ms(ActualTopic(1, {"cleanup.policy": "delete", "retention.ms": "-1"})) is None
+        spec = FAMILY[ROLES.index("publish")]
+        assert kept_ms(spec, ActualTopic(1, {"cleanup.policy": "delete", "retention.ms": "5"})) == 5
+        assert kept_ms(spec, ActualTopic(1, {"cleanup.policy": "delete", "retention.ms": "-1"})) is None
         both = {"cleanup.policy": "compact,delete", "retention.ms": "5", "min.compaction.lag.ms": "3"}
-        assert kept_ms(ActualTopic(1, both)) == 3
-        assert kept_ms(ActualTopic(1, {})) == 7 * DAY_MS
+        assert kept_ms(spec, ActualTopic(1, both)) == 3
+        assert kept_ms(spec, ActualTopic(1, {})) == 7 * DAY_MS
+
+    def test_the_input_of_copies_and_views_is_there_for_ever(self):
+        """From a SOW topic or a view's table compaction takes superseded records alone, which no reader needs."""
+        config = Config(
+            topics={"orders": {}},
+            conflated={"orders_5s": {"underlying": "orders"}},
+            views={"by": {"underlying": "orders", "group_by": ["/desk"], "fields": {"/n": "COUNT(*)"}}},
+        )
+        sources = [source_spec(pipeline) for pipeline in pipelines(config, [])]
+        kept = {spec.name: kept_ms(spec, ActualTopic(4, dict(spec.config))) for spec in sources}
+        assert kept == {"orders.publish": 7 * DAY_MS, "orders.sow": None, "by.parts": None}
 
     @pytest.mark.parametrize(
         ("ms", "said"),

@@ -147,7 +147,7 @@ class TopicMonitor:
         for name, topic in (now or {}).items():
             if name not in doubtful:
                 self._before[name] = topic
-                self._headroom.set_retention(name, kept_ms(topic))
+                self._headroom.set_retention(name, kept_ms(self._specs[name], topic))
         confirmed = self._unconfirmed.confirm(refused)
         self._report([problem for problem in wrong if problem.severity == "warn"] + confirmed)
         return pause_s
