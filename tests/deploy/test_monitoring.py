@@ -33,7 +33,7 @@ needs_promtool = pytest.mark.skipif(
 def labels() -> dict[str, set[str]]:
     """The labels of each series of the catalogue, by its name as it is served."""
     known = {}
-    for metric in vars(metrics).values():
+    for metric in (*vars(metrics).values(), *metrics._OWN_GAUGES.values()):
         if isinstance(metric, Counter):
             known[f"{metric._name}_total"] = set(metric._labelnames)
         elif isinstance(metric, Histogram):
