@@ -8,13 +8,20 @@ from typing import Any
 _SECRET_WORDS = (
     "password", "passwd", "passphrase", "secret", "token", "credential", "user.info", "sasl.jaas", "oauthbearer.config",
     "key.pem", "keystore.key", "api_key", "api.key", "apikey", "access_key", "access.key", "private_key", "private.key",
+    "authorization",
 )  # fmt: skip
-_CREDENTIALS = re.compile(r"//[^/\s]+@")
+_SECRET_NAME = re.compile(rf"{'|'.join(map(re.escape, _SECRET_WORDS))}|(?<![a-z])(?:pass|pwd)(?![a-z])")
+_CREDENTIALS = re.compile(r"//(?:[^/\s]*:\S+|[^/\s]+)@")
+"""Up to the last `@`: a password may have `@` and `/`."""
+_AUTHORIZATION = re.compile(r"(?:basic|bearer)\s+\S+", re.IGNORECASE)
+
+_NAMED_BY_USERS = frozenset(("topics", "conflated", "views", "queues", "processors"))
+"""Sections with names of topics, which mean no secret."""
 
 
 def hide_secret(name: str, value: str) -> str:
     """The value of a property, or stars if its name means a secret; an address without its credentials."""
-    return "****" if _is_secret(name) else _CREDENTIALS.sub("//****@", value)
+    return "****" if _is_secret(name) or _AUTHORIZATION.fullmatch(value) else _CREDENTIALS.sub("//****@", value)
 
 
 def without_credentials(addresses: str) -> str:
@@ -36,15 +43,22 @@ def shown_address(address: str) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    return any(word in name.lower() for word in _SECRET_WORDS)
+    return _SECRET_NAME.search(name.lower()) is not None
 
 
 def hide_secrets(tree: Any, name: str = "") -> Any:
-    """Hide the secrets in a tree of values: plug-ins have passwords too, and some are numbers, or lists of them."""
+    """Hide the secrets in a tree of values: all below a secret name, as plug-ins have numbers, lists and mappings."""
     if isinstance(tree, dict):
-        return {inner: hide_secrets(item, inner) for inner, item in tree.items()}
+        return {inner: hide_secrets(item, _meaning(name, str(inner), item)) for inner, item in tree.items()}
     if isinstance(tree, list):
         return [hide_secrets(item, name) for item in tree]
     if isinstance(tree, str):
         return hide_secret(name, tree)
     return tree if tree is None or isinstance(tree, bool) or not _is_secret(name) else "****"
+
+
+def _meaning(outer: str, inner: str, item: Any) -> str:
+    """The name that says whether a value below two names is a secret."""
+    if _is_secret(outer):
+        return outer
+    return "" if outer in _NAMED_BY_USERS and isinstance(item, dict) else inner

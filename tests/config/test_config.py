@@ -472,22 +472,32 @@ def test_settings_that_differ_from_the_defaults_are_shown_alone():
 
 
 def test_secrets_that_are_no_texts_are_hidden_too():
-    """Secrets that are numbers, lists, or addresses in lists are hidden too."""
+    """Secrets that are numbers, lists or mappings, and those in addresses and headers, are hidden too."""
     values = {
         "password": 12345,
         "api_keys": ["a", 7],
-        "urls": ["http://u:p@h/", "http://u:p@q@h/"],
+        "urls": ["http://u:p@h/", "http://u:p@q@h/", "postgresql://u:p/q@h/db", "http://h/a@b", "http://u@h/"],
         "token": None,
         "passphrases": {"x": 1},
+        "credentials": {"user": "svc", "login": [{"value": "p"}]},
+        "db_pass": "p",
+        "pwd": "p",
+        "auth": "Basic p",
+        "bypass": "yes",
     }
     config = Config(topics={"secrets": {"enrich": [{"use": "e", "settings": values}]}})
     shown = config.shown()["topics"]["secrets"]
     assert shown["enrich"][0]["settings"] == {
         "password": "****",
         "api_keys": ["****", "****"],
-        "urls": ["http://****@h/", "http://****@h/"],
+        "urls": ["http://****@h/", "http://****@h/", "postgresql://****@h/db", "http://h/a@b", "http://****@h/"],
         "token": None,
-        "passphrases": {"x": 1},
+        "passphrases": {"x": "****"},
+        "credentials": {"user": "****", "login": [{"value": "****"}]},
+        "db_pass": "****",
+        "pwd": "****",
+        "auth": "****",
+        "bypass": "yes",
     }
     assert shown["partitions"] == 4
 

@@ -15,7 +15,7 @@ import sys
 from importlib.abc import Loader, MetaPathFinder
 from typing import TYPE_CHECKING, Any, TextIO
 
-from processor.config.secrets import hide_secret
+from processor.config.secrets import hide_secrets
 from processor.errors import without_controls
 
 if TYPE_CHECKING:
@@ -176,11 +176,5 @@ def _add_process_id(_logger: Any, _method: str, event: MutableMapping[str, Any])
 def _hide_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Replace values of secret settings by stars, at any depth of the event."""
     for name, value in event.items():
-        event[name] = _hidden(name, value)
+        event[name] = hide_secrets(value, name)
     return event
-
-
-def _hidden(name: str, value: Any) -> Any:
-    if isinstance(value, dict):
-        return {inner: _hidden(str(inner), item) for inner, item in value.items()}
-    return hide_secret(name, value) if isinstance(value, str) else value
