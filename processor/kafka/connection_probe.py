@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 STEP_S: Final = 3.0
 """Longest time for one step."""
 _NAME_ERRORS: Final = frozenset((62, 64))  # OpenSSL's codes: another host name, another IP address.
+_NO: Final = ("false", "0", "f")
 _DATE_ERRORS: Final = frozenset((9, 10))  # Not valid yet, not valid any more.
 
 
@@ -149,23 +150,46 @@ def _shake_hands(connection: socket.socket, address: str, kafka: Mapping[str, An
 
 def _context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
     """A TLS context with the certificates of the settings."""
+    context = broker_context(kafka)
+    if certificate := kafka.get("ssl.certificate.location"):
+        password = kafka.get("ssl.key.password")
+        with contextlib.suppress(ssl.SSLError):  # librdkafka reports a wrong one by itself.
+            context.load_cert_chain(certificate, kafka.get("ssl.key.location"), lambda: str(password or ""))
+    return context
+
+
+def broker_context(kafka: Mapping[str, Any]) -> ssl.SSLContext:
+    """A TLS context that checks a broker's certificate as librdkafka does, without one of our own.
+
+    Raises:
+        OSError: certificates or revocations cannot be read; an `ssl.SSLError` if they are none.
+    """
+    context = trusting_context(kafka.get("ssl.ca.location"), kafka.get("ssl.ca.pem"))
+    if revoked := kafka.get("ssl.crl.location"):
+        context.load_verify_locations(cafile=revoked)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if str(kafka.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
+        context.check_hostname = False
+    if str(kafka.get("enable.ssl.certificate.verification", "true")).lower() in _NO:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def trusting_context(place: str | None, text: str | None) -> ssl.SSLContext:
+    """A TLS context that trusts these authorities, or the system's.
+
+    Args:
+        place: a file or a directory, or `probe` for the system's, as `ssl.ca.location` has it.
+        text: the authorities themselves, as `ssl.ca.pem` has them.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    place, text = kafka.get("ssl.ca.location"), kafka.get("ssl.ca.pem")
     if text:
         context.load_verify_locations(cadata=text)
     elif place and place != "probe":
         context.load_verify_locations(**{"capath" if Path(place).is_dir() else "cafile": place})
     else:
         context.load_default_certs()
-    if str(kafka.get("ssl.endpoint.identification.algorithm", "https")).lower() == "none":
-        context.check_hostname = False
-    if str(kafka.get("enable.ssl.certificate.verification", "true")).lower() == "false":
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if certificate := kafka.get("ssl.certificate.location"):
-        password = kafka.get("ssl.key.password")
-        with contextlib.suppress(ssl.SSLError):  # librdkafka reports a wrong one by itself.
-            context.load_cert_chain(certificate, kafka.get("ssl.key.location"), lambda: str(password or ""))
     return context
 
 

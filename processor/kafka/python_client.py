@@ -6,19 +6,19 @@ WriteTxnMarkers), and none for share groups. kafka-python has; queues and `sowst
 
 from __future__ import annotations
 
-import ssl
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from processor.errors import BrokerUnavailable, ConfigurationError
+from processor.kafka.connection_probe import addresses_of, broker_context
 from processor.kafka.tokens import token_source
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import Mapping
 
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
-_NO: Final = ("false", "0", "f")
 
 
 def client_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def client_settings(kafka: Mapping[str, str]) -> dict[str, Any]:
     """
     protocol = kafka.get("security.protocol", "plaintext").upper()
     settings: dict[str, Any] = {
-        "bootstrap_servers": kafka.get("bootstrap.servers", "localhost:9092").replace(" ", "").split(","),
+        "bootstrap_servers": addresses_of(kafka) or ["localhost:9092"],
         "client_id": kafka.get("client.id", "sowstream"),
         "security_protocol": protocol,
     }
@@ -84,16 +84,11 @@ def _token_provider(kafka: Mapping[str, str]) -> object:
 
 
 def _tls(kafka: Mapping[str, str]) -> ssl.SSLContext:
-    """The TLS settings, as in librdkafka: the system's authorities by default, and the host's name is checked."""
+    """The TLS settings, as in librdkafka."""
     try:
-        context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"), cadata=kafka.get("ssl.ca.pem"))
-        if kafka.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
-            context.check_hostname = False
-        if kafka.get("enable.ssl.certificate.verification", "true").lower() in _NO:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
+        context = broker_context(kafka)
         _show_certificate(context, kafka)
-    except (OSError, ssl.SSLError) as error:
+    except OSError as error:
         raise ConfigurationError(f"the section `kafka` of the settings: its certificates: {error}") from error
     return context
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import logging
-import ssl
 import threading
 import time
 import urllib.error
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from processor.entry_points import find_installed, load_installed
 from processor.errors import BrokerUnavailable, ConfigurationError
+from processor.kafka.connection_probe import trusting_context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -154,7 +154,7 @@ def _fetch(kafka: Mapping[str, str]) -> Token:
     doing = f"fetching a token from {url}"
     context = None
     if url.lower().startswith("https:"):
-        context = ssl.create_default_context(cafile=kafka.get("https.ca.location"), cadata=kafka.get("https.ca.pem"))
+        context = trusting_context(kafka.get("https.ca.location"), kafka.get("https.ca.pem"))
     began_s = time.time()
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as answer:  # noqa: S310

@@ -180,6 +180,64 @@ def test_certificates_come_from_files_or_from_the_settings(certificate):
         assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
 
 
+@pytest.mark.parametrize("place", ["directory", "probe", None])
+def test_authorities_are_a_directory_or_the_systems(place, certificate, tmp_path):
+    """The place of the authorities may be all that librdkafka takes for it."""
+    if place == "directory":
+        digest = subprocess.run(
+            ["openssl", "x509", "-hash", "-noout", "-in", certificate[0]], check=True, capture_output=True, text=True
+        )
+        (tmp_path / f"{digest.stdout.strip()}.0").write_text(certificate[0].read_text())
+        place = str(tmp_path)
+    given = {"security.protocol": "ssl"} | ({"ssl.ca.location": place} if place else {})
+    context = client_settings(SECURE_KAFKA | given)["ssl_context"]
+    assert (context.check_hostname, context.verify_mode) == (True, ssl.CERT_REQUIRED)
+
+
+def test_addresses_may_name_their_protocol_and_leave_out_the_port():
+    """kafka-python takes no protocol in an address."""
+    given = {"bootstrap.servers": "SSL://one:9093, two,", "security.protocol": "PLAINTEXT"}
+    assert client_settings(given)["bootstrap_servers"] == ["one:9093", "two:9092"]
+
+
+@pytest.mark.parametrize("is_revoked", [False, True])
+def test_a_revoked_certificate_of_a_broker_is_refused(is_revoked, certificate, tmp_path):
+    """Revocations are looked up where the settings have them: a broker that lost its key gets no password."""
+    cert, key = certificate
+    revocations = tmp_path / "crl.pem"
+    (tmp_path / "index.txt").touch()
+    (tmp_path / "crlnumber").write_text("01\n")
+    (tmp_path / "ca.cnf").write_text(
+        f"[ca]\ndefault_ca=own\n[own]\ndatabase={tmp_path}/index.txt\ncrlnumber={tmp_path}/crlnumber\n"
+        "default_md=sha256\ndefault_crl_days=2\n"
+    )
+    words = ["openssl", "ca", "-config", tmp_path / "ca.cnf", "-cert", cert, "-keyfile", key]
+    if is_revoked:
+        subprocess.run([*words, "-revoke", cert], check=True, capture_output=True)
+    subprocess.run([*words, "-gencrl", "-out", revocations], check=True, capture_output=True)
+    given = {"security.protocol": "ssl", "ssl.ca.location": str(cert), "ssl.crl.location": str(revocations)}
+    context = client_settings(SECURE_KAFKA | given)["ssl_context"]
+    context.check_hostname = False
+    assert handshake(context, cert, key) == ("revoked" if is_revoked else "done")
+
+
+def handshake(context, cert, key):
+    """Shake hands with a broker that has this certificate, in memory."""
+    broker_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    broker_side.load_cert_chain(cert, key)
+    to_broker, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = context.wrap_bio(to_client, to_broker)
+    broker = broker_side.wrap_bio(to_broker, to_client, server_side=True)
+    for side in (client, broker, client):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError as error:
+            return error.verify_message.rpartition(" ")[2]
+    return "done"
+
+
 def test_checks_are_left_out_only_where_the_settings_say_so(certificate):
     """The check of the host's name, or of all certificates, is disabled only by the settings."""
     tls = SECURE_KAFKA | {"security.protocol": "SSL", "ssl.ca.location": str(certificate[0])}
