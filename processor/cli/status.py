@@ -158,7 +158,8 @@ def resume(
     elif not _is_anything_held(entries, topic, partition):
         inform(f"No worker says that {_named(topic, partition)} is held.")
         return
-    outcomes = send_order(control, tree.application_id, topic, new_order(partition, skip), entries, timeout)
+    order = new_order(partition, skip, entries.held.get(topic, {}))
+    outcomes = send_order(control, tree.application_id, topic, order, entries, timeout)
     _report(topic, outcomes, timeout)
 
 

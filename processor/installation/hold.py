@@ -91,9 +91,20 @@ class Outcome(NamedTuple):
     """True if the order has taken effect; a worker that has not seen it yet may repeat its former state."""
 
 
-def new_order(partition: int | None, skip_until: int | None) -> Order:
-    """Create an order with the present time and the user of this process."""
-    return Order(at_ms=int(time.time() * 1000), partition=partition, skip_until=skip_until, by=who())
+def new_order(partition: int | None, skip_until: int | None, notices: Mapping[int, Notice]) -> Order:
+    """Create an order of this user, later than the notices it is for: a worker drops one that is older than its hold.
+
+    The clock of this machine may be behind that of the workers.
+
+    Args:
+        partition: the partition; None: all that are held.
+        skip_until: the last input offset to skip; None: none is skipped.
+        notices: the notices of the pipeline, by partition.
+    """
+    answered = [notice for place, notice in notices.items() if partition in (None, place)]
+    later_ms = [max(notice.at_ms, notice.since_ms, (notice.order_ms or 0) + 1) for notice in answered]
+    at_ms = max([int(time.time() * 1000), *later_ms])
+    return Order(at_ms=at_ms, partition=partition, skip_until=skip_until, by=who())
 
 
 def check_skip(topic: str, source: str, partition: int, notice: Notice | None, skip_until: int, end: int) -> None:

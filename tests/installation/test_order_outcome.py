@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from processor.installation.hold import _outcome
+from processor.installation.hold import _outcome, new_order
 from processor.wire.control import Notice, Order
 
 ORDER_MS = 5_000
@@ -48,3 +50,14 @@ def test_a_notice_answers_an_order_that_its_worker_has_carried_out(
     outcome = _outcome("partition 3", "held", _notice(offset, order_ms), order)
     assert outcome is not None
     assert (outcome.goes_on, outcome.is_over) == (False, is_over)
+
+
+def test_an_order_is_later_than_the_hold_by_the_clock_of_the_worker() -> None:
+    """A worker drops an order that is older than its hold, so that a clock that is behind would give none."""
+    worker_ms = int(time.time() * 1000) + 240_000
+    notice = Notice.model_validate_json(_notice(6, 0)).model_copy(update={"at_ms": worker_ms, "since_ms": worker_ms})
+    order = new_order(3, None, {3: notice})
+    assert order.at_ms >= worker_ms
+    again = new_order(None, None, {3: notice.model_copy(update={"order_ms": order.at_ms}), 4: notice})
+    assert again.at_ms > order.at_ms, "the next order is another one"
+    assert new_order(4, None, {3: notice}).at_ms < worker_ms, "that partition has no notice"
