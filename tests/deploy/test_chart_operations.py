@@ -124,6 +124,23 @@ def test_the_network_policy_opens_the_ports_of_the_pods(operated: list[dict[str,
     assert spec["policyTypes"] == ["Ingress", "Egress"]
 
 
+def test_prometheus_reaches_the_metrics_of_a_gateway_that_is_open_to_its_clients_alone() -> None:
+    """The gateway serves its metrics at the port of its clients; without `metricsFrom` that stays theirs alone."""
+    peers = {name: [{"podSelector": {"matchLabels": {"is": name}}}] for name in ("ingress", "prometheus")}
+
+    def may_reach_the_gateway(metrics_from: list[Any]) -> list[Any]:
+        policy = {"gatewayFrom": peers["ingress"], "metricsFrom": metrics_from}
+        words = ["--set", "gateway.enabled=true"]
+        for name, each in policy.items():
+            words += ["--set-json", f"networkPolicy.{name}={json.dumps(each)}"]
+        manifests = render("-f", str(OPERATED), *words)
+        rules = one(manifests, "NetworkPolicy")["spec"]["ingress"]
+        return [rule["from"] for rule in rules if 8080 in {port["port"] for port in rule["ports"]}]
+
+    assert may_reach_the_gateway(peers["prometheus"]) == [peers["ingress"], peers["prometheus"]]
+    assert may_reach_the_gateway([]) == [peers["ingress"]]
+
+
 def test_each_group_of_workers_runs_its_topics_and_the_workers_the_rest(operated: list[dict[str, Any]]) -> None:
     """A group has the values of `worker` and its own, a name, a Service and a disruption budget."""
     sets = workers(operated)
