@@ -30,8 +30,8 @@ class Watched(Worker):
 
     def __init__(self, world: World, interval_s: float, *command: str) -> None:
         program = (
-            "import functools, processor.runtime.worker.worker as worker; from processor.cli.main import main; "
-            f"worker.TopicMonitor = functools.partial(worker.TopicMonitor, interval_s={interval_s}); main()"
+            "from processor.runtime.worker import watcher; from processor.cli.main import main; "
+            f"watcher.INTERVAL_S, watcher._AGAIN_S = {interval_s}, {min(interval_s, 1.0)}; main()"
         )
         self.file = world.directory / f"watched-{len(world.workers)}.log"
         self.is_expected_to_end = False
