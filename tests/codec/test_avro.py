@@ -1,5 +1,6 @@
 """Avro messages are read by the writer's and the topic's schema; deltas, frames and errors follow from both."""
 
+import contextlib
 import datetime as dt
 import json
 import sys
@@ -33,6 +34,24 @@ DEEP = (
     + "}" * 5001
     + "]}"
 )
+
+
+def doubling(levels, *default):
+    """A record with two fields of one type, which has two of the next one, and so on: few bytes, many paths."""
+    inner = record(("v", "long", 0), name="R0")
+    for level in range(levels):
+        inner = record(("a", inner, *default), ("b", f"R{level}", *default), name=f"R{level + 1}")
+    return record(("id", "string"), ("x", [inner, "null"], *default))
+
+
+def nested(levels):
+    """A record with records in it, each in a union."""
+    inner = "long"
+    for level in range(levels):
+        inner = ["null", record(("v", inner), name=f"R{level}")]
+    return record(("id", "string"), ("x", inner))
+
+
 WHOLE = {
     "id": 7,
     "qty": 2,
@@ -430,6 +449,8 @@ def test_a_topic_without_a_schema_is_a_configuration_error_with_the_remedy(optio
         ('{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"null"}}]}', "take room"),
         ('{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":"x"}]}', "not an Avro schema"),
         (DEEP, "too deep"),
+        (json.dumps(nested(150)), "nested too deep"),
+        (json.dumps(doubling(40, {})), "a default of more than 10000 records"),
     ],
 )  # fmt: skip
 def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path, text, problem):
@@ -438,6 +459,35 @@ def test_a_schema_that_cannot_be_used_is_a_configuration_error(tmp_path, text, p
     file.write_text(text)
     with pytest.raises(ConfigurationError, match=f"bad.avsc: .*{problem}"):
         AvroCodec(CodecOptions(topic="orders", schema=SchemaConfig(file=file)))
+
+
+def test_a_type_that_is_used_in_many_places_is_checked_once():
+    """A schema of forty levels, whose types have two fields of the next one each, is read, or refused, at once."""
+    world = World(record(("id", "string")))
+    assert world.codec().decode(world.framed(doubling(40), {"id": "7", "x": None})) == {"id": "7"}
+
+
+def test_a_writers_schema_that_is_nested_too_deep_is_refused():
+    """A publisher's schema that is nested deeper than it can be compared with the topic's is a schema_mismatch."""
+    world = World(record(("id", "string"), ("x", record(("v", ["null", "R"]), name="R"))))
+    codec = world.codec()
+    for levels in range(100, 200, 10):
+        message = world.framed(nested(levels), {"id": "7", "x": {"v": None}})
+        with contextlib.suppress(RecordRejected):
+            codec.decode(message)
+    with refused("schema_mismatch", "nested too deep"):
+        codec.decode(message)
+
+
+def test_a_writers_schema_of_many_mismatches_is_refused():
+    """The comparison with the topic's schema ends, also where each mismatch is found by many paths."""
+    deep = record(("c", "string"), name="R0")
+    for level in range(40):
+        deep = record(("a", ["long", deep]), ("b", ["long", f"R{level}"]), ("c", "string"), name=f"R{level + 1}")
+    topic = record(("a", ["long", "R"], 0), ("b", ["long", "R"], 0), ("c", "long", 0), name="R")
+    world = World(record(("id", "string"), ("x", ["null", topic], None)))
+    with refused("schema_mismatch", "in too many places"):
+        world.codec().decode(world.framed(record(("id", "string"), ("x", ["null", deep])), {"id": "7", "x": None}))
 
 
 @pytest.mark.parametrize("package", ["fastavro", "confluent_kafka.schema_registry"])

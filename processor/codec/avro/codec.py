@@ -20,13 +20,19 @@ except ImportError as error:
 from processor.codec.avro.default import compile_complete
 from processor.codec.avro.delta import delta_schema_text, fields_header, pick, read_fields
 from processor.codec.avro.resolve import Resolver
-from processor.codec.avro.schema import BadSchema, Schema, field_type
+from processor.codec.avro.schema import Schema, field_type
 from processor.codec.avro.wire import Wire
 from processor.codec.avro.write import Prepare, compile_prepare
 from processor.codec.contract import Codec, CodecOptions
 from processor.codec.frame import SCHEMA_ID_HEADER, id_frame
 from processor.codec.schema_registry.schemas import SchemaText
-from processor.codec.schema_registry.topic_schema import FramedSchemas, header_frame, message_frame, open_topic_schema
+from processor.codec.schema_registry.topic_schema import (
+    FramedSchemas,
+    UnusableSchema,
+    header_frame,
+    message_frame,
+    open_topic_schema,
+)
 from processor.codec.value_checks import check_writable_depth
 from processor.record import Headers, Value
 from processor.values.kinds import FieldType
@@ -93,13 +99,14 @@ class AvroCodec(Codec):
             self._schema = Schema(topic.schema.text, topic.schema.references)
             delta = Schema(delta_text := delta_schema_text(self._schema))
             self._complete = compile_complete(self._schema)
-        except BadSchema as error:
-            raise ConfigurationError(f"the schema of topic {options.topic!r}, {topic.place}: {error}") from None
-        schema_id, delta_id = topic.register(options, delta_text)
-        self._own = _Reading(self._schema, self._schema, self._max_depth)
-        self._own_delta = _Reading(delta, self._schema, self._max_depth)
-        self._records = _Writing(self._schema, self._max_depth, schema_id)
-        self._deltas = _Writing(delta, self._max_depth, delta_id)
+            self._own = _Reading(self._schema, self._schema, self._max_depth)
+            self._own_delta = _Reading(delta, self._schema, self._max_depth)
+            schema_id, delta_id = topic.register(options, delta_text)
+            self._records = _Writing(self._schema, self._max_depth, schema_id)
+            self._deltas = _Writing(delta, self._max_depth, delta_id)
+        except (UnusableSchema, RecursionError) as error:
+            problem = "nested too deep" if isinstance(error, RecursionError) else error
+            raise ConfigurationError(f"the schema of topic {options.topic!r}, {topic.place}: {problem}") from None
         self._own_prefix = b"" if schema_id is None else id_frame(schema_id)
         if self._registry is not None:
             self._framed = FramedSchemas(self._registry, self._reading, {})
@@ -194,4 +201,7 @@ class AvroCodec(Codec):
 
     def _reading(self, schema: SchemaText) -> _Reading:
         """The reader of messages of a publisher's schema."""
-        return _Reading(Schema(schema.text, schema.references), self._schema, self._max_depth)
+        try:
+            return _Reading(Schema(schema.text, schema.references), self._schema, self._max_depth)
+        except RecursionError:
+            raise UnusableSchema("nested too deep") from None

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from processor.codec.avro.scalar import logical_of
 from processor.codec.avro.schema import PYTHON_TYPES, BadSchema, Node, Schema, classes
+from processor.codec.schema_registry.topic_schema import UnusableSchema
 from processor.errors import RecordRejected
 from processor.record import Value
 
@@ -16,16 +17,24 @@ Complete: TypeAlias = Callable[[Value], None]
 _NUMBERS: Final = (int, float)
 
 
-def default_of(schema: Schema, field: Any) -> Callable[[], Value] | None:
+RECORDS_MAX: Final = 10_000
+"""Most records in the default of a field; in each of them, records of further types may be left out."""
+
+
+def default_of(schema: Schema, field: Any, records: list[None] | None = None) -> Callable[[], Value] | None:
     """A function that makes the default of a field, a new one each time; None if the field needs a value.
 
-    Without a default, a field that may be null is null.
+    Without a default, a field that may be null is null. `records` has an item for each record that was made.
+
+    Raises:
+        BadSchema: the default is none of the type's.
+        UnusableSchema: it has more than `RECORDS_MAX` records.
     """
     if "default" not in field:
         word, body = schema.shape(field["type"])
         nullable = word == "null" or (word == "union" and any(schema.shape(branch)[0] == "null" for branch in body))
         return _null if nullable else None
-    value = _value(schema, field["type"], field["default"])
+    value = _value(schema, field["type"], field["default"], [] if records is None else records)
     return (lambda: copy.deepcopy(value)) if isinstance(value, dict | list) else lambda: value
 
 
@@ -43,7 +52,7 @@ def _null() -> None:
     return None
 
 
-def _value(schema: Schema, node: Node, default: Any) -> Value:
+def _value(schema: Schema, node: Node, default: Any, records: list[None]) -> Value:
     """The value that a default, written as JSON, stands for.
 
     Raises:
@@ -53,24 +62,27 @@ def _value(schema: Schema, node: Node, default: Any) -> Value:
     if word == "union":
         for branch, kind in zip(body, classes(schema, body), strict=True):
             try:
-                value = _value(schema, branch, default)
+                value = _value(schema, branch, default, records)
             except BadSchema:
                 continue
             return value if type(value) is kind else kind(value)
     elif word == "record" and isinstance(default, dict):
+        records.append(None)
+        if len(records) > RECORDS_MAX:
+            raise UnusableSchema(f"a default of more than {RECORDS_MAX} records")
         record = {}
         for field in body["fields"]:
             if field["name"] in default:
-                record[field["name"]] = _value(schema, field["type"], default[field["name"]])
-            elif (make := default_of(schema, field)) is not None:
+                record[field["name"]] = _value(schema, field["type"], default[field["name"]], records)
+            elif (make := default_of(schema, field, records)) is not None:
                 record[field["name"]] = make()
             else:
                 raise BadSchema(f"a default of {body['name']} lacks {field['name']}")
         return record
     elif word == "array" and isinstance(default, list):
-        return [_value(schema, body["items"], item) for item in default]
+        return [_value(schema, body["items"], item, records) for item in default]
     elif word == "map" and isinstance(default, dict):
-        return {name: _value(schema, body["values"], item) for name, item in default.items()}
+        return {name: _value(schema, body["values"], item, records) for name, item in default.items()}
     elif word in {"float", "double"} and type(default) in _NUMBERS:
         return float(default)
     elif word in {"bytes", "fixed"} and isinstance(default, str):

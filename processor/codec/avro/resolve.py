@@ -19,8 +19,12 @@ from typing import Any, Final
 from processor.codec.avro.default import default_of
 from processor.codec.avro.scalar import Convert, Mismatch, int_check, logical_of, scalar
 from processor.codec.avro.schema import Node, Schema, classes, is_marked, replaces_whole
+from processor.codec.schema_registry.topic_schema import UnusableSchema
 from processor.errors import RecordRejected
 from processor.record import Value
+
+VISITS_MAX: Final = 100_000
+"""Most comparisons of a type with a type; records that do not fit are compared again by each path to them."""
 
 _UNREAD: Final = object()
 
@@ -41,6 +45,7 @@ class Resolver:
         self._branch_names = branch_names
         self._records: dict[tuple[str, str, bool], Convert] = {}
         self._path: list[str] = []
+        self._visits = 0
 
     def compile(self, *, partial: bool) -> Convert:
         """The conversion of a record; it raises RecordRejected for a value that does not fit, which all may be."""
@@ -57,6 +62,9 @@ class Resolver:
 
     def _node(self, writer: Node, reader: Node, *, partial: bool) -> Convert | None:
         """The conversion of a value; None where it is itself."""
+        self._visits += 1
+        if self._visits > VISITS_MAX:
+            raise UnusableSchema("its types do not fit the topic's in too many places")
         w_word, w_body = self._writer.shape(writer)
         r_word, r_body = self._reader.shape(reader)
         if partial and w_word == "null":

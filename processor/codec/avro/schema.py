@@ -68,7 +68,7 @@ class Schema:
             if not isinstance(root, dict) or root.get("type") != "record":
                 raise BadSchema("it is not the schema of a record")
             self.root, self.named = root, named
-            self.depth = self._judge(root, ())[1]
+            self.depth = self._depth_of(root, {}, {})
         except BadSchema:
             raise
         except RecursionError:
@@ -98,42 +98,44 @@ class Schema:
         elif word in {"array", "map"}:
             yield body["items" if word == "array" else "values"]
 
-    def _judge(self, node: Node, around: tuple[str, ...]) -> tuple[int, int]:
-        """Bytes of the shortest value, and depth of the deepest one.
-
-        Args:
-            node: the schema.
-            around: the records around it; those before an empty text are entered only if the data says so.
-        """
+    def _size_min(self, node: Node, sizes: dict[str, int | None]) -> int:
+        """Bytes of the shortest value; `sizes` are those of records by name, None for one that this one is in."""
         word, body = self.shape(node)
-        if word == "record":
-            name = body["name"]
-            if name in around:
-                if "" not in around[around.index(name) :]:
-                    raise BadSchema(f"{name} contains itself, always")
-                return 1, DEPTH_ENDLESS
-            around = (*around, name)
-        elif word not in _KNOWN:
+        if word == "fixed":
+            return int(body["size"])
+        if word != "record":
+            return _SIZES_MIN.get(word, 1)
+        name = body["name"]
+        if name not in sizes:
+            sizes[name] = None
+            sizes[name] = sum(self._size_min(field["type"], sizes) for field in body["fields"])
+        if (size := sizes[name]) is None:
+            raise BadSchema(f"{name} contains itself, always")
+        return size
+
+    def _depth_of(self, node: Node, depths: dict[str, int], sizes: dict[str, int | None]) -> int:
+        """Depth of the deepest value; `depths` are those of records by name, endless for one that this one is in."""
+        word, body = self.shape(node)
+        if word not in _KNOWN:
             raise BadSchema(f"{word!r} is not a type of a value")
-        elif word in _OPTIONAL:
-            around = (*around, "")
-        judged = [self._judge(child, around) for child in self._children(word, body)]
-        if word == "array" and judged[0][0] == 0:
+        if word == "record":
+            self._size_min(node, sizes)
+            if body["name"] in depths:
+                return depths[body["name"]]
+            depths[body["name"]] = DEPTH_ENDLESS
+        depth = max((self._depth_of(child, depths, sizes) for child in self._children(word, body)), default=0)
+        if word == "array" and self._size_min(body["items"], sizes) == 0:
             # A few bytes could announce 2**62 of them.
             raise BadSchema("an array's items must take room: nulls and empty records do not")
-        depth = max((depth for _, depth in judged), default=0)
         if word in _NESTING:
             depth = min(depth + 1, DEPTH_ENDLESS)
         if word == "record":
-            return sum(size for size, _ in judged), depth
-        if word == "fixed":
-            return body["size"], depth
-        return _SIZES_MIN.get(word, 1), depth
+            depths[body["name"]] = depth
+        return depth
 
 
-_OPTIONAL: Final = frozenset(("union", "array", "map"))
 _NESTING: Final = frozenset(("record", "array", "map"))
-_KNOWN: Final = _OPTIONAL | {"enum", "fixed"} | PRIMITIVES
+_KNOWN: Final = _NESTING | {"union", "enum", "fixed"} | PRIMITIVES
 
 PYTHON_TYPES: Final[Mapping[str, type]] = {
     "null": type(None),

@@ -55,7 +55,7 @@ def compile_skim(schema: Schema, max_depth: int) -> Callable[[bytes, int], None]
 
 def may_hold_many(schema: Schema) -> bool:
     """Return whether a message of a schema contains the number of its containers: some are in an array or a map."""
-    return _Compiler(schema, 1).may_hold_many(schema.root, around=frozenset())
+    return _Compiler(schema, 1).may_hold_many(schema.root, {})
 
 
 class _Compiler:
@@ -79,16 +79,20 @@ class _Compiler:
         size = body["size"] if word == "fixed" else _SIZES[word]
         return lambda _data, at, _left, _containers: at + size
 
-    def may_hold_many(self, node: Node, around: frozenset[str]) -> bool:
-        """True if values of a schema hold arrays or maps of containers; `around` are the records being looked at."""
+    def may_hold_many(self, node: Node, records: dict[str, bool]) -> bool:
+        """True if values of a schema hold arrays or maps of containers; `records` are the answers for records.
+
+        A record that contains itself holds many.
+        """
         word, body = self._schema.shape(node)
         if word == "record":
-            if body["name"] in around:
-                return True
-            around |= {body["name"]}
-            return any(self.may_hold_many(field["type"], around) for field in body["fields"])
+            name = body["name"]
+            if name not in records:
+                records[name] = True
+                records[name] = any(self.may_hold_many(field["type"], records) for field in body["fields"])
+            return records[name]
         if word == "union":
-            return any(self.may_hold_many(branch, around) for branch in body)
+            return any(self.may_hold_many(branch, records) for branch in body)
         if word in {"array", "map"}:
             return self._is_container(body["items" if word == "array" else "values"])
         return False
