@@ -257,6 +257,22 @@ def test_encoded_deltas_name_their_fields_in_a_header():
     assert int.from_bytes(data[1:5]) == world.client.get_latest_version("orders.delta-value").schema_id
 
 
+def test_an_object_of_a_union_of_several_records_is_named_as_one():
+    """An object without a branch, as of a plug-in, has one pointer in header `fields` where it replaces whole."""
+    either = ["null", record(("no", "string"), name="Card"), record(("iban", "string"), name="Iban")]
+    codec = World(
+        record(("id", "string"), ("by", either, None), ("m", {"type": "map", "values": ["null", "Card", "Iban"]}, {}))
+    ).codec()
+    delta = {"id": "7", "by": {"iban": "X"}, "m": {"a/b": {"no": "1"}, "": {"no": "2"}}}
+    data, headers = codec.encode_delta(delta)
+    assert headers == [("fields", b'["/id","/by","/m/a~1b","/m/"]')]
+    assert codec.decode_command(data, headers, is_delta=True) == {
+        "id": "7",
+        "by": marked(dict, 2)({"iban": "X"}),
+        "m": {"a/b": marked(dict, 1)({"no": "1"}), "": marked(dict, 1)({"no": "2"})},
+    }
+
+
 def test_a_union_of_several_records_keeps_its_branch_and_is_replaced_in_full():
     """A value of a union of several records keeps its branch and is always replaced in full.
 

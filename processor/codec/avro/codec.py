@@ -18,7 +18,7 @@ except ImportError as error:
         f"message type avro needs a package that is not installed ({error.name}): pip install 'sowstream[avro]'"
     ) from None
 from processor.codec.avro.default import compile_complete
-from processor.codec.avro.delta import delta_schema_text, fields_header, pick, read_fields
+from processor.codec.avro.delta import delta_schema_text, fields_header, merging_members, pick, read_fields
 from processor.codec.avro.resolve import Resolver
 from processor.codec.avro.schema import Schema, field_type
 from processor.codec.avro.wire import Wire
@@ -99,6 +99,7 @@ class AvroCodec(Codec):
             self._schema = Schema(topic.schema.text, topic.schema.references)
             delta = Schema(delta_text := delta_schema_text(self._schema))
             self._complete = compile_complete(self._schema)
+            self._merging = merging_members(delta)
             self._own = _Reading(self._schema, self._schema, self._max_depth)
             self._own_delta = _Reading(delta, self._schema, self._max_depth)
             schema_id, delta_id = topic.register(options, delta_text)
@@ -190,7 +191,7 @@ class AvroCodec(Codec):
         Raises:
             TypeError: as `encode`.
         """
-        return self._deltas.write(delta), [(FIELDS_NAME, fields_header(delta))]
+        return self._deltas.write(delta), [(FIELDS_NAME, fields_header(delta, self._merging))]
 
     def _of_message(self, data: bytes) -> tuple[_Reading, int]:
         """The reader of a message, and the end of its frame."""

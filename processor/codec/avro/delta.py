@@ -112,21 +112,60 @@ DEPTH_MAX: Final = 256
 """Longest pointer, in names."""
 
 
-def fields_header(delta: Value) -> bytes:
-    """The content of the header of a delta: the pointers of its scalars, arrays and empty objects."""
+Merging: TypeAlias = "dict[str, Merging | None]"
+"""The members of an object that merges; None for one that has no object which merges."""
+
+
+class _Values(dict[str, "Merging | None"]):
+    """The members of a map: all are of one type."""
+
+    def __init__(self, each: Merging | None) -> None:
+        super().__init__()
+        self._each = each
+
+    def __missing__(self, name: str) -> Merging | None:
+        return self._each
+
+
+def merging_members(schema: Schema) -> Merging:
+    """The members of a schema's record, to any depth: in a union of several records or maps none merges."""
+    merging = _merging(schema, schema.root, {})
+    assert merging is not None, "a record merges"
+    return merging
+
+
+def _merging(schema: Schema, node: Node, records: dict[str, Merging]) -> Merging | None:
+    word, body = schema.shape(node)
+    if word == "union":
+        kinds = zip(body, classes(schema, body), strict=True)
+        return next((_merging(schema, branch, records) for branch, kind in kinds if kind is dict), None)
+    if word == "map":
+        return _Values(_merging(schema, body["values"], records))
+    if word != "record":
+        return None
+    name = body["name"]
+    if name not in records:
+        members = records[name] = {}
+        members.update((field["name"], _merging(schema, field["type"], records)) for field in body["fields"])
+    return records[name]
+
+
+def fields_header(delta: Value, merging: Merging) -> bytes:
+    """The content of the header of a delta: the pointers of its scalars, empty objects, and what replaces whole."""
     pointers: list[str] = []
-    _collect(delta, "", pointers)
+    _collect(delta, merging, "", pointers)
     return orjson.dumps(pointers)
 
 
-def _collect(value: Value, path: str, pointers: list[str]) -> None:
+def _collect(value: Value, merging: Merging, path: str, pointers: list[str]) -> None:
     for name, member in value.items():
+        below = merging[name] if type(member) is dict else None
         if "~" in name or "/" in name:
             name = name.replace("~", "~0").replace("/", "~1")  # noqa: PLW2901 - its spelling in a pointer
-        if type(member) is not dict:
+        if below is None:
             pointers.append(f"{path}/{name}")
         elif member:
-            _collect(member, f"{path}/{name}", pointers)
+            _collect(member, below, f"{path}/{name}", pointers)
         else:
             pointers.append(f"{path}/{name}/")
 
