@@ -330,6 +330,19 @@ def test_a_registry_that_returns_texts_and_descriptors_is_asked_for_the_descript
     assert asked == ["/schemas/ids/1", "/schemas/ids/1?format=serialized"]
 
 
+def test_a_registry_that_does_not_answer_the_request_for_a_descriptor_is_asked_again():
+    """A descriptor that the registry cannot return once is asked for again: the text is not kept for it."""
+    from tests.codec.test_schemas import answering
+
+    text = {"schema": "message A {}", "schemaType": "PROTOBUF"}
+    descriptor = {"schema": "GgA=", "schemaType": "PROTOBUF"}
+    with answering((200, text), (503, {}), (200, descriptor)) as (url, asked):
+        registry = Registry({"url": url}, None, "PROTOBUF")
+        assert registry.schema(1).text == "GgA="
+        registry.close()
+    assert len(asked) == 3
+
+
 def test_a_registry_that_fails_at_the_request_for_a_descriptor_is_taken_by_its_text():
     """Apicurio's registry answers such a request with an error: the text is used at once."""
     from tests.codec.test_schemas import answering

@@ -59,6 +59,7 @@ REFERENCES_MAX: Final = 1000
 
 _PAUSE_S, _PAUSE_MAX_S = 0.1, 3.0
 _REFUSED: Final = frozenset((401, 403, 407))
+_UNANSWERED: Final = frozenset((408, 429, 502, 503, 504))
 
 _Answer = TypeVar("_Answer")
 _log = logging.getLogger(__name__)
@@ -302,12 +303,8 @@ class Registry:
         answer = self._ask(what, lambda: call(self._client, None))
         if self._serialized is None or is_base64(getattr(answer, "schema", answer).schema_str):
             return answer
-        try:
-            other = call(self._serialized, "serialized")
-        except Exception as error:  # noqa: BLE001 - the client lets any error of its HTTP library through
-            _log.debug("%s: no descriptor (%s)", what, type(error).__name__)
-            return answer
-        return other if is_base64(getattr(other, "schema", other).schema_str) else answer
+        other = self._ask(what, lambda: _descriptor(call, self._serialized))
+        return other if other is not None and is_base64(getattr(other, "schema", other).schema_str) else answer
 
     def _ask(self, what: str, call: Callable[[], _Answer]) -> _Answer:
         """Ask until there is an answer, or time is up."""
@@ -347,6 +344,20 @@ class Registry:
             _log.log(level, "%s: the schema registry %s does not answer (%s); trying again", what, self._shown, problem)
             time.sleep(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+
+def _descriptor(call: Callable[[Any, str | None], Any], client: Any) -> Any:
+    """A schema as a descriptor; None if the registry answers otherwise. No answer is an error."""
+    from confluent_kafka.schema_registry.error import SchemaRegistryError  # noqa: PLC0415 - see `new_client`
+
+    try:
+        return call(client, "serialized")
+    except SchemaRegistryError as error:
+        if error.http_status_code in _UNANSWERED:
+            raise
+    except (ValueError, LookupError, TypeError, AttributeError):  # The answer is none that the client reads.
+        pass
+    return None
 
 
 def is_base64(text: str) -> bool:
