@@ -88,7 +88,7 @@ def _of_usual_text(text: str) -> Instant | None:
         if not fraction:
             return None
     offset_s = _offset_s(zone) if len(zone) <= _ZONE_MAX else None
-    if offset_s is None:
+    if offset_s is None or text[5:6] == "W":  # Python reads the date of a week, too.
         return None
     try:
         since = datetime.fromisoformat(text[:19]) - _EPOCH_LOCAL

@@ -69,6 +69,7 @@ def test_texts_of_one_instant_are_equal(text, same):
         "2024-02-29T10:00:00Z ",
         "2024-02-29T1000:00Z",
         "2024-W01-1",
+        "2024-W01-1T10:00:00Z",
         "10",
         "10Z",
         "1000Z",
