@@ -234,6 +234,18 @@ class SqlAnalyzer:
         return [name for known in self._functions for name in str(known.listFunction().mkString(" ")).split()]
 
 
+def is_repeatable(rows: DataFrame) -> bool:
+    """Return whether a query gives the same rows of the same input at any time: nothing is random or the clock's.
+
+    Args:
+        rows: the rows of a query, which is analyzed and not run.
+    """
+    jvm = jvm_of(rows.sparkSession, "the check of an expression")
+    plan: Any = rows._jdf.queryExecution().analyzed()
+    clock = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+    return bool(plan.deterministic()) and not plan.containsPattern(clock)
+
+
 def default_file_system(spark: SparkSession, purpose: str) -> str:
     """The address of the file system of paths without a scheme; arguments and errors as in `hadoop_files`."""
     jvm_of(spark, purpose)

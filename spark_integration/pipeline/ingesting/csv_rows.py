@@ -33,7 +33,13 @@ _WHOLE: Final = re.compile(r"[+-]?\d++", re.ASCII)
 FLOAT_MAX: Final = 3.4028234663852886e38
 """The largest number of a column of Spark's FLOAT."""
 _JAVA_NUMBER: Final = re.compile(r"[+-]?(?:0[xX].*|[\d.]++(?:[eE][+-]?\d++)?[dDfF])", re.ASCII)
-_TIME_ALONE: Final = re.compile(r"[\x00-\x20\x7f]*+(?:T\d|\d{1,2}:)", re.ASCII)
+_SPACES_OF_TIMES: Final = r"[\x00-\x20\x7f]*+"
+"""The characters that Spark leaves out around a date or a time."""
+_TIME_ALONE: Final = re.compile(rf"{_SPACES_OF_TIMES}(?:T\d|\d{{1,2}}:)", re.ASCII)
+_FROM_A_YEAR: Final = re.compile(rf"{_SPACES_OF_TIMES}[+-]?\d{{4,7}}(?!\d)", re.ASCII)
+"""The beginning of a text that Spark can take for a date: also a number alone, as a year."""
+_FROM_A_DATE: Final = re.compile(rf"{_SPACES_OF_TIMES}\d{{4}}-\d{{1,2}}-\d{{1,2}}(?!\d)", re.ASCII)
+_AFTER_A_DATE: Final = re.compile(rf"[T ] *+\d{{1,2}}:.*|{_SPACES_OF_TIMES}", re.ASCII | re.DOTALL)
 _OPEN: Final = "a quoted value does not end on its line; from.options.multiLine: true reads such values"
 _NEVER_CLOSED: Final = "a quoted value does not end in the file"
 _AFTER_QUOTE: Final = "text follows the closing quote of a value"
@@ -70,8 +76,8 @@ class CsvDialect:
     """The places of the columns that are decimals, each with its scale; None where a locale reads them."""
     doubles: tuple[tuple[int, float], ...] = ()
     """The places of the columns that are doubles or floats, each with its largest number."""
-    times: tuple[int, ...] = ()
-    """The places of the columns that are timestamps; empty where a format reads them."""
+    times: tuple[tuple[int, bool], ...] = ()
+    """The places of the columns of times that no format reads, each with true for a date without a time."""
     row_bytes_max: int = 8 * 1024 * 1024
     """The longest row of several lines."""
 
@@ -280,12 +286,22 @@ def _not_as_written(values: list[str], dialect: CsvDialect) -> str | None:
     names = dialect.columns
     found = [_decimal_problem(names[place], values[place], scale) for place, scale in dialect.decimals]
     found += [_double_problem(names[place], values[place], largest) for place, largest in dialect.doubles]
-    found += [
-        f"{names[place]} is {values[place]!r:.50}, a time without a date, to which Spark would add that of today"
-        for place in dialect.times
-        if _TIME_ALONE.match(values[place])
-    ]
+    found += [_time_problem(names[place], values[place], is_date=is_date) for place, is_date in dialect.times]
     return next((problem for problem in found if problem is not None), None)
+
+
+def _time_problem(name: str, value: str, *, is_date: bool) -> str | None:
+    """The problem of a value to which Spark would add a part of a date, or of which it would leave one out."""
+    if _TIME_ALONE.match(value):
+        return f"{name} is {value!r:.50}, a time without a date, to which Spark would add that of today"
+    if _FROM_A_YEAR.match(value) is None:
+        return None
+    date = _FROM_A_DATE.match(value)
+    if date is None:
+        return f"{name} is {value!r:.50}, which is no date with a year of four digits, a month and a day"
+    if is_date and not _AFTER_A_DATE.fullmatch(value, date.end()):
+        return f"{name} is {value!r:.50}, which has more than a date"
+    return None
 
 
 def _double_problem(name: str, value: str, largest: float) -> str | None:

@@ -150,7 +150,7 @@ def dialect_of(
     has_header: bool,
     decimals: Sequence[tuple[int, int]] = (),
     doubles: Sequence[tuple[int, float]] = (),
-    times: Sequence[int] = (),
+    times: Sequence[tuple[int, bool]] = (),
 ) -> CsvDialect:
     """The spelling of CSV files by the options of Spark's reader, with its defaults."""
     separator = option(options, "sep", "delimiter") or ","
@@ -168,7 +168,7 @@ def dialect_of(
         encoding=encoding_of(options),
         decimals=tuple((place, scale if option(options, "locale") is None else None) for place, scale in decimals),
         doubles=tuple(doubles),
-        times=tuple(times) if option(options, "timestampFormat") is None else (),
+        times=tuple(times),
     )
 
 

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Final, Literal
 from pydantic import Field, model_validator
 from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import DataType, DecimalType, DoubleType, FloatType, TimestampType
+from pyspark.sql.types import (
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from processor.config.section import Properties, Section
 from processor.errors import ConfigurationError
+from processor.values import pointer
+from spark_integration.foundation.pyspark_private import is_repeatable
 from spark_integration.foundation.sql import quoted
 from spark_integration.pipeline.ingesting.csv_rows import FLOAT_MAX, MISFIT, ROWS_DDL, CsvRows
 from spark_integration.pipeline.ingesting.kafka_source import OFFSETS_PER_TRIGGER
@@ -36,6 +46,10 @@ _FILE_FORMATS: Final = (*_TEXT_FORMATS, "parquet", "orc", "avro")
 SOURCE_FORMATS: Final = (*_FILE_FORMATS, "kafka", "delta", "iceberg", "text", "rate", "rate-micro-batch", "socket")
 """The formats of this module, of Spark itself, and of its lakes; packages bring others."""
 _LARGEST: Final[dict[type[DataType], float]] = {DoubleType: 1.7976931348623157e308, FloatType: FLOAT_MAX}
+_TIME_FORMATS: Final[dict[type[DataType], str]] = {
+    DateType: "dateFormat", TimestampType: "timestampFormat", TimestampNTZType: "timestampNTZFormat",
+}  # fmt: skip
+"""The option with the format of each type of times."""
 _CORRUPT: Final = "_corrupt"
 _REST: Final = "__sowstream"
 """The other columns, as one, so that expressions of a mapping see those of the source alone."""
@@ -129,6 +143,8 @@ class SourceRows:
     source: IngestSource
     mapping: dict[str, str]
     """SQL expressions of the fields to send, by name; empty: all columns as they are."""
+    key: tuple[str, ...] = ()
+    """The JSON Pointers of the key fields, whose expressions give each row the same key in every run."""
 
     def stream(self, session: SparkSession, kafka: dict[str, str]) -> DataFrame:
         """Open the stream: the columns of the source, and those of the place.
@@ -202,7 +218,8 @@ class SourceRows:
             `partition`; of a source whose rows have none of these places also `place`, which orders the rows of a key.
 
         Raises:
-            ConfigurationError: the rows have no column of `order_by`, or its values have no order.
+            ConfigurationError: the rows have no column of `order_by`, or its values have no order; or the expression of
+                a key field is random or reads the clock.
         """
         source = self.source
         if source.place_kind == "none":
@@ -263,7 +280,11 @@ class SourceRows:
         names, kinds = [field.name for field in fields], [field.dataType for field in fields]
         decimals = [(place, kind.scale) for place, kind in enumerate(kinds) if isinstance(kind, DecimalType)]
         doubles = [(place, _LARGEST[type(kind)]) for place, kind in enumerate(kinds) if type(kind) in _LARGEST]
-        times = [place for place, kind in enumerate(kinds) if isinstance(kind, TimestampType)]
+        times = [
+            (place, isinstance(kind, DateType))
+            for place, kind in enumerate(kinds)
+            if type(kind) in _TIME_FORMATS and option(source.options, _TIME_FORMATS[type(kind)]) is None
+        ]
         dialect = dialect_of(
             source.options, names, has_header=source.header, decimals=decimals, doubles=doubles, times=times
         )
@@ -289,10 +310,23 @@ class SourceRows:
         rest = F.struct(raw.alias("raw"), problem.alias("problem"), detail.alias("detail"), *places).alias(_REST)
         if self.mapping:
             flat = rows.select(rest, *own)
+            self._refuse_changing_keys(flat)
             members = [F.expr(expression).alias(name) for name, expression in self.mapping.items()]
         else:
             flat, members = rows.select(rest, "row"), own
         return flat.select(text_of(members, skip_nulls=False).cast("binary").alias("text"), f"{_REST}.*")
+
+    def _refuse_changing_keys(self, rows: DataFrame) -> None:
+        """Refuse a key that a repeated micro-batch would not have: its rows would be sent as others, or be dropped."""
+        empty = rows.sparkSession.createDataFrame([], rows.schema)
+        for name in dict.fromkeys(pointer.names(field)[0] for field in self.key):
+            expression = self.mapping.get(name)
+            if expression is not None and not is_repeatable(empty.select(F.expr(expression))):
+                raise ConfigurationError(
+                    f"mapping.{name}: {expression!r} gives a row another value when the job is started again, and the "
+                    "key is made of it: rows would be lost and others sent twice; make it of the row's columns, such "
+                    "as sha2(concat_ws('|', a, b), 256)"
+                )
 
 
 def _time(name: str) -> Column:

@@ -68,12 +68,12 @@ class Ingest(Job[IngestSettings]):
         """
         super().__init__(context, settings)
         self._topic = topic_settings(settings.topic, context.topics, needs_sow=False)
-        self._rows = SourceRows(settings.source, settings.mapping)
         if settings.mapping and settings.source.is_raw:
             raise ConfigurationError(
                 f"{context.name}: mapping is over columns, and JSON without a schema has none; add from.schema"
             )
         self._key_fields, self._null_policy = self._key(), self._nulls()
+        self._rows = SourceRows(settings.source, settings.mapping, self._key_fields)
 
     @classmethod
     def reads_kafka(cls, settings: Any) -> Sequence[str]:
@@ -109,6 +109,8 @@ class Ingest(Job[IngestSettings]):
         kafka = publishing_options(self.context, self._topic.kafka_topic("publish"))
         options = publish_options(self.settings.topic, kafka, self._topic.names)
         stream = self._rows.stream(session, self.context.kafka)
+        # Shows a wrong mapping before the first rows.
+        self._rows.texts(session.createDataFrame([], stream.schema))
         check = RowCheck(
             settings=self._topic,
             key=self._key_fields,

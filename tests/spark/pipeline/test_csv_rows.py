@@ -201,11 +201,22 @@ def test_a_double_is_read_as_it_is_written(value, why):
     assert kinds == [str, bytes]
 
 
+def test_a_number_is_no_date():
+    """Spark takes four to seven digits for a year, as in 45292, and leaves out a text behind a date."""
+    for value in (b"45292", b" 2024", b"202401", b"2024-05", b"+45292-01-01", b"-2024-01-01", b"12024-01-01 07:00"):
+        for is_date in (True, False):
+            assert "no date with a year of four digits" in read(b"7," + value, times=((1, is_date),))[0][0]
+    for value in (b"2024-01-05 cancelled", b"2024-01-05T", b"2024-01-05T07"):
+        assert "more than a date" in read(b"7," + value, times=((1, True),))[0][0]
+
+
 def test_no_date_is_invented_and_no_character_is_lost():
     """A time without a date would get that of today, and Spark leaves out a NUL at the end of a quoted value."""
     for value in (b"12:30", b" T7:05:01Z", b"T12", b"\x0112:30"):
-        assert "a time without a date" in read(b"7," + value, times=(1,))[0][0]
-    assert read(b"7,2026-01-01T12:30:00Z", times=(1,)) == [(b"7,2026-01-01T12:30:00Z", 1)]
+        assert "a time without a date" in read(b"7," + value, times=((1, False),))[0][0]
+    for kept in (b"2026-01-01T12:30:00Z", b" 2026-1-1 ", b"2026-01-01 12:30", b"2026-01-01", b"none", b"", b"0"):
+        for is_date in (True, False):
+            assert read(b"7," + kept, times=((1, is_date),)) == [(b"7," + kept, 1)]
     assert "NUL" in read(b'7,"a\x00"')[0][0]
     assert read(b"7,a\x00") == [(b"7,a\x00", 1)]
 

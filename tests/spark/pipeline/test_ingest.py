@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from contextlib import nullcontext
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'sowstream[spark]'")
 
 from processor.errors import ConfigurationError, Stop
+from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
 from spark_integration.pipeline.monitor import MicroBatches
 
 pytestmark = [pytest.mark.spark, pytest.mark.broker]
@@ -141,6 +143,31 @@ def test_a_mapping_sees_the_columns_of_the_source_alone(pipeline) -> None:
     pipeline.run()
     [record] = pipeline.world.read("publish")
     assert json.loads(record.value) == {"id": 1, "all": "/".join(names).upper()}
+
+
+@pytest.mark.parametrize(
+    ("expression", "repeats"),
+    [
+        ("uuid()", False),
+        ("cast(rand() * 100 as string)", False),
+        ("concat(n, now())", False),
+        ("current_date()", False),
+        ("monotonically_increasing_id()", False),
+        ("sha2(concat_ws('|', n, m), 256)", True),
+        ("cast(m as timestamp)", True),
+    ],
+)
+def test_a_key_that_differs_at_each_start_is_refused(spark, tmp_path, expression, repeats) -> None:
+    """A repeated micro-batch would have other keys, so that rows are lost or sent twice; other fields may differ."""
+    (tmp_path / "a.csv").write_text("n,m\n1,2\n")
+    source = IngestSource.model_validate({"format": "csv", "path": str(tmp_path), "schema": "n STRING, m STRING"})
+    for mapping, is_accepted in (({"id": expression, "n": "n"}, repeats), ({"id": "n", "at": expression}, True)):
+        rows = SourceRows(source, mapping, ("/id",))
+        stream = rows.stream(spark.newSession(), {})
+        with (
+            nullcontext() if is_accepted else pytest.raises(ConfigurationError, match=r"mapping\.id: .* rows would be")
+        ):
+            rows.texts(spark.createDataFrame([], stream.schema))
 
 
 @pytest.mark.long
