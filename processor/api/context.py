@@ -105,6 +105,10 @@ class Context(Protocol):
     that time follows the wall clock at a distance of about a second, and of a few tenths while records of the state are
     due; it stands still as long as the partition's leader does not answer, and is 0 for a moment where the clock is set
     back behind it."""
+    complete_until_ms: int
+    """A time before which the partition had no record that the processor has not received, as Kafka has proven; 0 if it
+    is unknown, as until a backlog is read. An expiry goes by it: the timestamp of a record, which `stream_time_ms`
+    follows, is from a publisher's clock, which may be ahead of those of records that wait behind it."""
     is_at_end: bool
     """True if the processor has received every record of the partition, as far as Kafka has reported. Records may have
     come since: for an action that must wait for them, compare with `stream_time_ms`."""

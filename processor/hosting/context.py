@@ -103,6 +103,7 @@ class TaskContext:
             self.marks = CheckedMarks(self.marks, pipeline.name, self._has_acted)
         self.now_ms = 0
         self.stream_time_ms = 0
+        self.complete_until_ms = 0
         self.is_at_end = False
         self.noted = noted
         self.held_offset: int | None = None

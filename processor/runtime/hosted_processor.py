@@ -333,7 +333,7 @@ class HostedProcessor:
         """Set the context's clock; times of a clock that has been set back since prove nothing, and are dropped."""
         now_ms = self._context.now_ms = self._clock_ms()
         if max(self.seen_ms, self._record_ms) > now_ms:
-            self.seen_ms = self._record_ms = 0
+            self.seen_ms = self._record_ms = self._context.complete_until_ms = 0
             self.compare_after_ms = max(self.compare_after_ms, now_ms + _UNKNOWN_MS)
         return now_ms
 

@@ -200,7 +200,7 @@ class Task(HostedProcessor):
 
     def has_seen(self, until_ms: int) -> None:
         """Note that the processor has all records that the partition had at this time."""
-        self.seen_ms = until_ms
+        self.seen_ms = self._context.complete_until_ms = until_ms
         self._context.stream_time_ms = self._known_ms
 
     def take_places(self, role: str) -> list[int]:

@@ -242,7 +242,7 @@ class PartitionMerge:
 
     def expire(self, now_ms: int) -> None:
         """Expire all records that are due."""
-        self._context.now_ms = self._context.stream_time_ms = now_ms
+        self._context.now_ms = self._context.stream_time_ms = self._context.complete_until_ms = now_ms
         while self._state.due(now_ms, 1):
             self._processor.punctuate(now_ms)
             self._state.apply()

@@ -391,6 +391,23 @@ class TestStreamTime:
         task.punctuate()
         assert (task._context.now_ms, task._context.stream_time_ms) == (1000, 0)
 
+    def test_the_input_is_complete_by_its_end_alone(self):
+        """No timestamp proves it; a rewind and a clock that was set back make it unknown."""
+        clock = [1000]
+        task = a_task(clock=clock)
+        task.start(0)
+        task.process([Record(b"k", b"1", None, 0, 995)])
+        assert task._context.complete_until_ms == 0
+        task.has_seen(990)
+        assert task._context.complete_until_ms == 990
+        clock[0] = 980
+        task.punctuate()
+        assert task._context.complete_until_ms == 0
+        task.has_seen(970)
+        task.rewind()
+        task.start(0)
+        assert task._context.complete_until_ms == 0
+
     def test_stream_time_is_the_last_timestamp_or_the_time_up_to_which_all_was_seen(self):
         """Stream time is the later of both, and never the clock alone: a record may wait since the last look."""
         clock = [1000]

@@ -183,7 +183,7 @@ class DeltaMerge(AnsweringProcessor):
         """Expire due records, in order of due time; not before every record published in time has been seen."""
         if self._by_filter.is_running:
             return self._by_filter.go_on()
-        if due := self._context.state.due(self._context.stream_time_ms, EXPIRED_MAX):
+        if due := self._context.state.due(self._context.complete_until_ms, EXPIRED_MAX):
             self._commands.begin(dict(due))
             for key, stored in due:
                 self._commands.expire(key, stored)

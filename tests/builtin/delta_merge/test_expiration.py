@@ -204,6 +204,27 @@ def test_a_backlog_ends_nothing_that_it_keeps_alive():
     ]  # fmt: skip
 
 
+def test_a_record_with_a_time_ahead_ends_no_other_one():
+    """The timestamp of one record says nothing about the records that wait behind it."""
+    driver = merging()
+    driver.pipe_batch([("7", {"a": 1}, TEN_S)])
+    driver.commit()
+    begun_ms = driver.now_ms
+    driver.crash(feed=False)
+    driver.now_ms = begun_ms + 3_600_000
+    for key, timestamp_ms in (("other", begun_ms + 21_000), ("7", begun_ms + 5_000)):
+        driver.input.append(driver.input[0]._replace(
+            key=key.encode(), value=b'{"b":1}', headers=None, offset=len(driver.input), timestamp_ms=timestamp_ms
+        ))  # fmt: skip
+    for _ in range(2):
+        driver.feed(1)
+        driver.advance_time(0)
+    assert bodies(driver.pending_output("sow")) == [{"b": 1}, {"a": 1, "b": 1}]
+    driver.commit()
+    driver.advance_time(10_000)
+    assert kinds(driver.pending_output("sow")) == [("7", "3", "expire")]
+
+
 @pytest.mark.parametrize("keep_store", [True, False])
 def test_records_due_while_no_worker_ran_expire_in_order(keep_store):
     """The time of the end is kept in the store and on the SOW topic."""
