@@ -361,7 +361,6 @@ class Task(HostedProcessor):
         detail = f"offsets {first} to {last} could not be read and were skipped by order (sowstream resume --skip)"
         self._context.reject(Record(None, None, None, first, 0), "skipped", detail)
         self.next_offset = self._context.lives.next_offset = last + 1
-        self._skips_unread = False
 
     def _position(self) -> tuple[int, CommitMetadata]:
         return max(self.committable_offset, self.committed_offset), self.commit_metadata

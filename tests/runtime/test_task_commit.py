@@ -391,6 +391,17 @@ class TestMissedDeletes:
         self.commit(task, [*task.left, a_record(10)])
         assert (task.committed_offset, task.missed) == (11, ())
 
+    def test_an_order_to_skip_an_unreadable_batch_outlives_an_abort(self):
+        """The dead letter is sent again until it is committed; from then on the order means nothing."""
+        task = a_task()
+        task.skip(5, is_readable=False)
+        for _ in range(2):
+            task.start(3)
+            assert (task.next_offset, len(task.take_outputs()["dlq"])) == (6, 1)
+            task.rewind()
+        task.start(6)
+        assert (task.next_offset, task.take_outputs()) == (6, {})
+
     def test_an_order_to_skip_records_does_not_skip_them(self):
         """The order names the records that are read, and these have earlier offsets."""
         task = a_task()
