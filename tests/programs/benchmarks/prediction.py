@@ -92,7 +92,7 @@ class Crowd:
         """The group, once exactly the living members have all partitions."""
         deadline_s = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline_s:
-            group = self._admin.ask_group(self._group, self._topic, 5.0).wait()
+            group = self._admin.ask_group(self._group, self._topic, 5.0).result()
             everything = sum(map(len, group.assigned.values())) == self._partitions
             if group.state == "stable" and everything and group.assigned.keys() == self._processes.keys():
                 return group

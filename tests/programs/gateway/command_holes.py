@@ -85,10 +85,10 @@ def holes() -> dict[str, Callable[[], Callable[[], None]]]:
         ),
         "rights to delete and publish are not checked": lambda: _set(CommandCheck, "check_rights", lambda *a: None),
         "the filter of publish is lost": lambda: _set(
-            Entitlements, "_combined", lambda s, i, t: combined(s, i, t)._replace(publish=None)
+            Entitlements, "_combined", lambda s, *a: combined(s, *a)._replace(publish=None)
         ),
         "the select list is lost": lambda: _set(
-            Entitlements, "_combined", lambda s, i, t: _without_select(combined(s, i, t))
+            Entitlements, "_combined", lambda s, *a: _without_select(combined(s, *a))
         ),
         "a delete by filter finds hidden records": lambda: _set(CheckedCommands, "_selected", everything),
         "WebSockets have all rights": lambda: _set(Publishing, "publish", websocket_as_root),
