@@ -41,7 +41,7 @@ READERS: dict[str, Callable[[], Callable[[str], object]]] = {
     "headers of a record": _Records,
     "name of an XML element": lambda: lambda text: is_name(f"n{text}"),
     "encoding of FIX": lambda: python_encoding,
-    "fields of an Avro delta that is written": lambda: lambda text: fields_header({text: 1}),
+    "fields of an Avro delta that is written": lambda: lambda text: fields_header({text: 1}, {}),
     "header fields of an Avro delta": lambda: lambda text: read_fields(b'["/%b"]' % text.encode()),
     "value of a group": lambda: key_text,
     "time in a filter": lambda: lambda text: read_time(f"2026-11-30T12:00:00.{text}"),
