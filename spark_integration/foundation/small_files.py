@@ -9,11 +9,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from processor.errors import ConfigurationError
 from spark_integration.foundation.pyspark_private import default_file_system, hadoop_files, replace_file
 
 
 class SmallFiles(ABC):
-    """The files below one directory, which may be missing."""
+    """The files below one directory, which may be missing; a local one that this user may not read is an error."""
 
     @abstractmethod
     def read(self, name: str) -> str | None:
@@ -41,6 +42,8 @@ class LocalFiles(SmallFiles):
             return (self._directory / name).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            raise _closed(error) from None
 
     def write(self, name: str, text: str) -> None:
         """See `SmallFiles`."""
@@ -53,7 +56,14 @@ class LocalFiles(SmallFiles):
     def names(self, directory: str) -> list[str]:
         """See `SmallFiles`."""
         place = self._directory / directory
-        return sorted(file.name for file in place.iterdir()) if place.is_dir() else []
+        try:
+            return sorted(file.name for file in place.iterdir()) if place.is_dir() else []
+        except PermissionError as error:
+            raise _closed(error) from None
+
+
+def _closed(error: PermissionError) -> ConfigurationError:
+    return ConfigurationError(f"{error.filename} cannot be read by this user")
 
 
 class HadoopFiles(SmallFiles):

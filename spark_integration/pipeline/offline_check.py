@@ -10,11 +10,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, get_args
 
 from processor.config.kafka_names import Role
 from processor.errors import ConfigurationError
 from spark_integration.foundation.settings import topic_settings
+from spark_integration.foundation.small_files import without_scheme
 from spark_integration.pipeline.job import Job, JobContext, JobSettings, Target
 
 if TYPE_CHECKING:
@@ -80,19 +83,64 @@ def _place_of(topic: str, settings: JobSettings) -> SettingPlace:
 
 
 def shared_tables(jobs: Mapping[str, JobSettings]) -> Iterator[tuple[SettingPlace, str]]:
-    """The tables that two jobs would write, each with its place below `jobs`; archives may share their files.
+    """The tables that two jobs would write, each with its place below `jobs`; archives of other topics may share one.
 
     Args:
         jobs: the settings of the jobs, by name.
     """
-    owners: dict[str, str] = {}
+    owners: dict[str, list[str]] = {}
     for name, settings in jobs.items():
         target = getattr(settings, "to", None)
-        if isinstance(target, Target):
-            owner = owners.setdefault(target.place, name)
-            if owner != name and not jobs[owner].job == settings.job == "archive":
-                place = "path" if target.table is None else "table"
-                yield (name, "to", place), f"job {owner!r} writes there too; give each a place of its own"
+        if not isinstance(target, Target):
+            continue
+        place = (name, "to", "path" if target.table is None else "table")
+        others = owners.setdefault(target.place, [])
+        for owner in others:
+            if not jobs[owner].job == settings.job == "archive":
+                yield place, f"job {owner!r} writes there too; give each a place of its own"
+                break
+            if same := _archived(settings) & _archived(jobs[owner]):
+                topic = ".".join(min(same))
+                yield place, f"job {owner!r} archives {topic} there too, and each record would be there twice"
+                break
+        others.append(name)
+
+
+def _archived(settings: Any) -> set[tuple[str, str]]:
+    return {(topic, role) for topic in settings.topics for role in settings.roles}
+
+
+def inputs_that_jobs_write(jobs: Mapping[str, JobSettings], checkpoints: str) -> Iterator[tuple[SettingPlace, str]]:
+    """The directories of files to ingest below which a job would write files, each with its place below `jobs`.
+
+    Args:
+        jobs: the settings of the jobs, by name.
+        checkpoints: the directory of the checkpoints.
+    """
+    written: list[tuple[str, str]] = [("the checkpoints", checkpoints)]
+    for name, settings in jobs.items():
+        for word, path in (
+            ("quarantine", getattr(settings, "quarantine", None)),
+            ("table", getattr(getattr(settings, "to", None), "path", None)),
+        ):
+            if path is not None:
+                written.append((f"the {word} of {name!r}", path))
+    for name, settings in jobs.items():
+        source = getattr(getattr(settings, "source", None), "path", None)
+        for what, path in written:
+            if source is not None and _is_below(path, source):
+                yield (
+                    (name, "from", "path"),
+                    f"{what}, {path}, is below it and would be read as input; give a place elsewhere",
+                )
+
+
+def _is_below(path: str, source: str) -> bool:
+    """Return whether Spark reads a path as a part of a source, whose names may have wildcards."""
+    parts, wanted = (PurePosixPath(without_scheme(one)).parts for one in (path, source))
+    # Spark takes no file or directory whose name begins so.
+    hidden = any(part.startswith(("_", ".")) for part in parts[len(wanted) :])
+    return len(parts) >= len(wanted) and not hidden and all(map(fnmatchcase, parts, wanted))
 
 
 class Flow(NamedTuple):

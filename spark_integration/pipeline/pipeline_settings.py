@@ -21,7 +21,13 @@ from processor.config.yaml_values import parse, problem_of
 from processor.errors import ConfigurationError, unknown_name
 from spark_integration.foundation.options import with_connection
 from spark_integration.pipeline.job import Job, JobSettings, find_job, located
-from spark_integration.pipeline.offline_check import Flow, job_problems, refuse_loops, shared_tables
+from spark_integration.pipeline.offline_check import (
+    Flow,
+    inputs_that_jobs_write,
+    job_problems,
+    refuse_loops,
+    shared_tables,
+)
 
 DEFAULT_FILE: Final = Path("pipeline.yaml")
 
@@ -152,7 +158,8 @@ class PipelineSettings:
                 job.name, job.kind, job.settings, topics, is_complete=job.name not in wrong
             )
         ]
-        for place, problem in (*others, *shared_tables({name: job.settings for name, job in jobs.items()})):
+        settings, checkpoints = {name: job.settings for name, job in jobs.items()}, located(top.checkpoints, home)
+        for place, problem in (*others, *shared_tables(settings), *inputs_that_jobs_write(settings, checkpoints)):
             problems.append(f"{lines.of(('jobs', *place))}{'.'.join(('jobs', *place))}: {problem}")
         if problems:
             raise _refusal(file, problems)
@@ -160,7 +167,7 @@ class PipelineSettings:
         return cls(
             file=file,
             topics=topics,
-            checkpoints=located(top.checkpoints, home),
+            checkpoints=checkpoints,
             kafka=top.kafka,
             spark=top.spark,
             spark_log=top.spark_log if top.spark_log in (None, "-") else located(str(top.spark_log), home),

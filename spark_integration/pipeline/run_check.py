@@ -119,7 +119,9 @@ def _disk(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
     source = getattr(getattr(settings, "source", None), "path", None)
     local = None if source is None else _local(source)
     if local is not None and not any(sign in str(local) for sign in "*?[{"):
-        if not local.exists():
+        if _exists(local) is None:
+            yield RunFinding(pipeline.place(job.name, "from", "path"), f"{local} cannot be read by this user")
+        elif not local.exists():
             yield RunFinding(
                 pipeline.place(job.name, "from", "path"), f"waits for {local}, which does not exist yet", "note"
             )
@@ -134,7 +136,7 @@ def _disk(pipeline: PipelineSettings, job: PipelineJob) -> Iterator[RunFinding]:
         target = None if path is None else _local(path)
         if target is None:
             continue
-        above = next(one for one in (target, *target.parents) if one.exists())
+        above = next(one for one in (target, *target.parents) if _exists(one))
         if not above.is_dir():
             yield RunFinding(pipeline.place(job.name, *place), f"{target} cannot be made: {above} is no directory")
         elif not os.access(above, os.W_OK | os.X_OK):
@@ -166,6 +168,14 @@ def _drivers(pipeline: PipelineSettings, jobs: Sequence[PipelineJob]) -> Iterato
             found.setdefault((holder.machine, holder.process), (holder, []))[1].append(job.name)
     for holder, (name, *others) in found.values():
         yield RunFinding(pipeline.place(name), holder.refusal(others))
+
+
+def _exists(path: Path) -> bool | None:
+    """Return whether a path exists; None if this user may not look."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return None
 
 
 def _local(path: str) -> Path | None:

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructField
+from pyspark.sql.types import StructField, StructType
 
 from processor.errors import ConfigurationError
 from spark_integration.foundation.small_files import small_files
@@ -314,6 +314,20 @@ def follow_topic(session: SparkSession, place: str, table_format: str, topic: st
         said = "the topic is not recorded in the table: let an administrator run the statement"
         log.warning(said, statement=statement, error=reason_of(error))
     return True
+
+
+def table_schema(session: SparkSession, place: str, table_format: str) -> StructType:
+    """The columns of a table that exists.
+
+    Args:
+        session: the session.
+        place: the directory or the name of the table.
+        table_format: its format.
+    """
+    if table_format == "parquet":
+        snapshots = Snapshots(session, place)
+        return snapshots.rows(snapshots.present()).schema
+    return session.sql(f"SELECT * FROM {target(place, table_format)}").schema  # noqa: S608 - the name is quoted
 
 
 def is_missing(error: Exception) -> bool:

@@ -26,6 +26,8 @@ _JAVA_BYTES: Final = 1024 * 1024
 """The largest request of Java's client."""
 _SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
 """Options that divide a partition among tasks, which only jobs that send its records cannot have."""
+_TOPICS: Final = "sowstream-topics.json"
+"""The ids of the Kafka topics that a job has read, by name."""
 _EARLIEST: Final = -2  # Spark's Kafka source takes it for the oldest record.
 
 
@@ -86,6 +88,31 @@ def partition_counts(context: JobContext, topics: Sequence[str]) -> dict[str, in
             f"there is no Kafka topic {missing[0]!r} yet; `sowstream topics apply` creates those of the settings"
         )
     return {name: counts[name] for name in topics}
+
+
+def refuse_recreated(context: JobContext, topics: Sequence[str], files: SmallFiles) -> None:
+    """Make sure that Kafka topics are those whose offsets the job has; at the first start, take note of them.
+
+    Args:
+        context: the job's context.
+        topics: the names of the topics.
+        files: the directory of the note.
+
+    Raises:
+        ConfigurationError: a topic was deleted and created again: its first records would count as read.
+        BrokerUnavailable: Kafka did not answer.
+    """
+    admin = Admin(context.admin_kafka)
+    known: dict[str, str] = json.loads(files.read(_TOPICS) or "{}")
+    ids = {name: admin.topic_id(name) for name in topics}
+    for name, topic_id in ids.items():
+        if known.get(name, topic_id) != topic_id:
+            raise ConfigurationError(
+                f"{context.name}: the Kafka topic {name!r} was deleted and created again, and its first records would "
+                "count as read: give the job a new checkpoint, and where it writes files another place for them"
+            )
+    if not ids.items() <= known.items():
+        files.write(_TOPICS, json.dumps(known | ids))
 
 
 def has_begun(files: SmallFiles) -> bool:

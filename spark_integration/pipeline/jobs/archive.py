@@ -25,6 +25,7 @@ from spark_integration.pipeline.ingesting.kafka_source import (
     has_begun,
     kafka_records,
     partition_counts,
+    refuse_recreated,
     starting_offsets,
 )
 from spark_integration.pipeline.job import Job, JobSettings, Target
@@ -79,6 +80,8 @@ class Archive(Job[ArchiveSettings]):
         counts = partition_counts(context, names)
         # The date of a record does not depend on the place where Spark runs.
         session.conf.set("spark.sql.session.timeZone", "UTC")
+        own = None if to.path is None else small_files(f"{to.path}/{_OWN}", session)
+        refuse_recreated(context, names, context.files if own is None else own)
         writer = archive_writer(session, to.place, to.format, context.identity.id)
         options = {"maxOffsetsPerTrigger": OFFSETS_PER_TRIGGER, **self.settings.options}
         if has_begun(context.files):

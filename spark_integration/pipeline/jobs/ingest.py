@@ -14,7 +14,7 @@ from processor.record import Command
 from processor.wire import columns as names
 from spark_integration.foundation.options import REQUEST_SIZE
 from spark_integration.foundation.settings import topic_settings
-from spark_integration.pipeline.ingesting.kafka_source import partition_counts, publishing_options
+from spark_integration.pipeline.ingesting.kafka_source import partition_counts, publishing_options, refuse_recreated
 from spark_integration.pipeline.ingesting.row_check import CHECKED_DDL, NullPolicy, RowCheck
 from spark_integration.pipeline.ingesting.sources import IngestSource, SourceRows
 from spark_integration.pipeline.job import DataPath, Job, JobContext, JobSettings, SqlKind, SqlScope
@@ -105,7 +105,10 @@ class Ingest(Job[IngestSettings]):
     def start(self, session: SparkSession, *, once: bool) -> StreamingQuery:
         """See `Job`."""
         source = self.settings.source.topic
-        partition_counts(self.context, [*([] if source is None else [source]), self._topic.kafka_topic("publish")])
+        sources = [] if source is None else [source]
+        partition_counts(self.context, [*sources, self._topic.kafka_topic("publish")])
+        if sources:
+            refuse_recreated(self.context, sources, self.context.files)
         kafka = publishing_options(self.context, self._topic.kafka_topic("publish"))
         options = publish_options(self.settings.topic, kafka, self._topic.names)
         stream = self._rows.stream(session, self.context.kafka)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import ArrayType, DataType, StructType
 
 from processor.config.section import Properties
 from processor.errors import ConfigurationError
@@ -30,8 +31,8 @@ from spark_integration.read.misfit import MISFIT
 from spark_integration.read.read_topics import NothingToInfer, stream_sow
 from spark_integration.read.schemas.schema import INFER, given_schema
 from spark_integration.read.table_part import read_latest
-from spark_integration.tables.upsert import follow_topic, upsert_to
-from spark_integration.tables.version_columns import VersionColumns
+from spark_integration.tables.upsert import follow_topic, table_schema, upsert_to
+from spark_integration.tables.version_columns import LAST_RECORD, PLACE, VersionColumns
 from spark_integration.tables.versions import (
     VersionTable,
     add_deltas,
@@ -123,8 +124,31 @@ class Table(Job[TableSettings]):
         topic_id, to = Admin(self.context.admin_kafka).topic_id(topic), self.settings.to
         self._follow = partial(follow_topic, session, to.place, to.format, topic, topic_id)
         self._follows = self._follow()
+        if self._follows and self.ddl(self.settings):
+            self._refuse_other_columns(session)
         start = self._start_scd1 if is_scd1 else self._start_scd2
         return start(session, options, once=once)
+
+    def _refuse_other_columns(self, session: SparkSession) -> None:
+        """Make sure that the table has the columns of `schema`: rows of keys that do not change are not written again.
+
+        Raises:
+            ConfigurationError: it has others.
+        """
+        settings, to = self.settings, self.settings.to
+        wanted = given_schema(str(settings.columns))
+        present = table_schema(session, to.place, to.format)
+        if settings.kind == "scd2":
+            own = VersionColumns(wanted, settings.prefix).added
+            present = StructType([field for field in present if field.name not in (*own, LAST_RECORD, *PLACE)])
+        before, now = _paths(present), _paths(wanted)
+        if before != now:
+            differ = [*(f"{path} is new" for path in now - before), *(f"{path} is gone" for path in before - now)]
+            raise ConfigurationError(
+                f"{self.context.name}: the columns of {to.place} are not those of `schema`: "
+                f"{', '.join(sorted(differ))}. Rows that do not change would stay as they are: give a new checkpoint "
+                "and another table, or remove these"
+            )
 
     def _start_scd1(self, session: SparkSession, options: dict[str, str], *, once: bool) -> StreamingQuery:
         settings, context = self.settings, self.context
@@ -211,7 +235,7 @@ class Table(Job[TableSettings]):
                         f"{row['topic']}, partition {row['partition']}, offset {row['offset']}, key {row['key']}: "
                         f"{row['detail']}"
                     ),
-                    "records that do not fit `schema`; change it, or set `on_misfit: quarantine`",
+                    "records that do not fit `schema`; change it, with a new table, or set `on_misfit: quarantine`",
                 )
             quarantine.write(shown, batch_id)
             return Counter({f"{QUARANTINED}{MISFIT}": count})
@@ -257,3 +281,17 @@ def _has_rows(table: VersionTable) -> bool:
 
 def _texts(offsets: Mapping[int, int]) -> dict[str, int]:
     return {str(number): offset for number, offset in offsets.items()}
+
+
+def _paths(columns: StructType) -> set[str]:
+    """The names of all columns and fields, as Spark compares them, without the metadata."""
+
+    def below(path: str, kind: DataType) -> Iterator[str]:
+        yield path
+        if isinstance(kind, ArrayType):
+            kind = kind.elementType
+        if isinstance(kind, StructType):
+            for field in kind:
+                yield from below(f"{path}.{field.name.lower()}", field.dataType)
+
+    return {path for field in columns if field.name != SOW for path in below(field.name.lower(), field.dataType)}

@@ -16,6 +16,8 @@ pytest.importorskip("pyspark", reason="pyspark is not installed: pip install 'so
 from pyspark.errors import AnalysisException
 
 from processor.errors import ConfigurationError
+from processor.installation.configured_pipelines import specs
+from processor.kafka.admin.admin import Admin
 from spark_integration.pipeline.jobs.archive import archive_writer
 from spark_integration.tables.version_columns import VersionColumns
 from spark_integration.tables.versions import version_table
@@ -96,6 +98,26 @@ def test_every_offset_is_archived_once(pipeline, spark) -> None:
     saved.rename(pipeline.home / "checkpoints")
     with pytest.raises(ConfigurationError, match="it is an older copy"):
         pipeline.run()
+
+
+@pytest.mark.spark
+@pytest.mark.broker
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_topic_that_was_created_again_is_refused(pipeline) -> None:
+    """The offsets of the former one say nothing of it, with its checkpoint or a new one beside the archive."""
+    world, job = pipeline.world, {"job": "archive", "topics": [pipeline.world.name], "roles": ["delta"]}
+    pipeline.write(keep=job | {"to": {"path": "archive"}})
+    _fill(world, 0, 5)
+    pipeline.run()
+    admin, name = Admin(world.config.kafka), f"{world.name}.delta"
+    admin.delete([name])
+    world.wait(lambda: name not in admin.cluster().topics, "the deletion")
+    Admin(world.config.kafka).create([spec for spec in specs(world.config) if spec.name == name])
+    for _ in range(2):
+        with pytest.raises(ConfigurationError, match=f"{name}' was deleted and created again"):
+            pipeline.run()
+        shutil.rmtree(pipeline.home / "checkpoints")
 
 
 @pytest.mark.spark

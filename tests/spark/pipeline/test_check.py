@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -80,6 +81,55 @@ def test_all_mistakes_of_the_settings_are_shown_at_once(tmp_path) -> None:
         "line 16: jobs.depth.topic: there is no topic 'depht'; did you mean 'depth'?",
         f"line 16: jobs.depth.schemas.orders: {DDL}: expected a comma after column 'id', found 'qty'",
     ]
+
+
+def test_places_that_a_job_would_read_or_fill_twice_are_refused(tmp_path) -> None:
+    """Files below those to ingest, at a path with wildcards too, and two archives of a topic in one place.
+
+    Spark takes no file below a name that begins with `_` or `.`; archives of different topics or roles share a place.
+    """
+    jobs = {
+        "feed": {"job": "ingest", "from": {"format": "json", "path": "./in"}, "topic": "orders", "quarantine": "./in"},
+        "more": {"job": "ingest", "from": {"format": "json", "path": "./i*/new"}, "topic": "orders",
+                 "quarantine": "./in/_bad"},
+        "book": {"job": "table", "topic": "orders", "to": {"path": "./in/new/book"}},
+        "one": {"job": "archive", "topics": ["orders"], "roles": ["delta"], "to": {"path": "./lake"}},
+        "two": {"job": "archive", "topics": ["orders"], "roles": ["publish"], "to": {"path": "./lake"}},
+        "three": {"job": "archive", "topics": ["depth", "orders"], "to": {"path": "./lake"}},
+    }  # fmt: skip
+    (tmp_path / "sowstream.yaml").write_text(yaml.safe_dump({"topics": {"orders": {}, "depth": {"key": ["/item"]}}}))
+    pipeline = {"checkpoints": "./in/new/c", "jobs": jobs}
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False))
+    with pytest.raises(ConfigurationError) as error:
+        PipelineSettings.load(tmp_path / "pipeline.yaml")
+    lines = [line.partition(": jobs.")[2] for line in str(error.value).splitlines()[1:]]
+    below = "is below it and would be read as input; give a place elsewhere"
+    assert sorted(lines) == sorted([
+        f"feed.from.path: the checkpoints, {tmp_path}/in/new/c, {below}",
+        f"feed.from.path: the quarantine of 'feed', {tmp_path}/in, {below}",
+        f"feed.from.path: the table of 'book', {tmp_path}/in/new/book, {below}",
+        f"more.from.path: the checkpoints, {tmp_path}/in/new/c, {below}",
+        f"more.from.path: the table of 'book', {tmp_path}/in/new/book, {below}",
+        "three.to.path: job 'one' archives orders.delta there too, and each record would be there twice",
+    ])  # fmt: skip
+
+
+def test_a_directory_that_this_user_may_not_enter_is_a_finding_like_others() -> None:
+    """Neither its files nor those below it end the check with a traceback."""
+    home, user = Path(tempfile.mkdtemp()), os.geteuid()
+    home.chmod(0o777)
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        (home / "closed").mkdir(0o000)
+        assert run_check._exists(home / "closed" / "in") is None
+        for call in (lambda files: files.read("claim"), lambda files: files.names("below")):
+            with pytest.raises(ConfigurationError, match="cannot be read by this user"):
+                call(LocalFiles(home / "closed"))
+    finally:
+        os.seteuid(user)
+        (home / "closed").rmdir()
+        home.rmdir()
 
 
 @pytest.mark.parametrize(

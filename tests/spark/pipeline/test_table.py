@@ -101,6 +101,20 @@ def test_a_table_of_another_topic_is_refused(pipeline) -> None:
             pipeline.run(job)
 
 
+@pytest.mark.parametrize("kind", ["scd1", "scd2"])
+def test_a_table_of_other_columns_is_refused(kind, pipeline) -> None:
+    """Rows that do not change would lack a new field, or keep one that is gone: the job names them and stops."""
+    job = {"job": "table", "topic": pipeline.world.name, "kind": kind, "to": {"path": "book"}}
+    headers = {"kind": "insert", "version": "1"}
+    pipeline.world.publish([(b"1", {"id": 1, "a": [{"b": 2}], "c": 3}, headers)], "sow" if kind == "scd1" else "delta")
+    for _ in range(2):
+        pipeline.write(book=job | {"schema": "id LONG, a ARRAY<STRUCT<b: LONG>>, c LONG"})
+        pipeline.run()
+    pipeline.write(book=job | {"schema": "ID LONG, a ARRAY<STRUCT<b: LONG, d: LONG>>"})
+    with pytest.raises(ConfigurationError, match=r"not those of `schema`: a\.d is new, c is gone"):
+        pipeline.run()
+
+
 def test_columns_of_a_record_stand_beside_those_of_the_version(pipeline, spark) -> None:
     """With a schema a version has typed columns; a field named `version` needs a prefix for the table's own."""
     world = pipeline.world
