@@ -26,8 +26,8 @@ _JAVA_BYTES: Final = 1024 * 1024
 """The largest request of Java's client."""
 _SPLITTING: Final = ("minPartitions", "maxRecordsPerPartition")
 """Options that divide a partition among tasks, which only jobs that send its records cannot have."""
-_TOPICS: Final = "sowstream-topics.json"
-"""The ids of the Kafka topics that a job has read, by name."""
+_TOPICS: Final = "sowstream.topics"
+"""The name of the file with the ids of the Kafka topics that a job has read, as JSON by name."""
 _EARLIEST: Final = -2  # Spark's Kafka source takes it for the oldest record.
 
 

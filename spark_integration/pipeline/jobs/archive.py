@@ -113,6 +113,7 @@ class ArchiveWriter(ABC):
 
         <path>/topic=<topic>/date=<date>/batch=<checkpoint>-<number>/…parquet   the rows of one micro-batch
         <path>/_sowstream/<checkpoint>.json                                     the number of the last one
+        <path>/_sowstream/sowstream.topics                                      the ids of the Kafka topics
         <path>/_sowstream/incomplete/…                                          parts of a batch whose writer died
 
     A table of Delta Lake has the number of the last micro-batch, too, in `_sowstream` of its directory.
